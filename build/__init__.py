@@ -1,0 +1,1 @@
+"""Pins in, artefacts out: the build half of twinfold."""

@@ -1,0 +1,130 @@
+"""The bundle: everything one launch needs, as one JSON file in the store.
+
+It is the last artefact of a target and the only thing the supervisor reads of the build. Places are store-relative
+(:class:`StoreRef`), so one bundle means the same on every node however its store is called there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from build.errors import StoreDamaged
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRef:
+    """A file or folder in the store: ``entry`` is ``<key>-<name>``, ``inside`` a relative path below it ("" is the entry itself)."""
+
+    entry: str
+    inside: str = ""
+
+    def under(self, store: Path) -> Path:
+        """Where it lies in a given store."""
+        return store / self.entry / self.inside if self.inside else store / self.entry
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRef:
+    """An image by what it is: config digest and rootfs diff ids, never ``.Id``. ``archive`` is the tar that loads it."""
+
+    tag: str
+    config_digest: str
+    diff_ids: tuple[str, ...]
+    archive: StoreRef
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The engine's binaries in the store, for ranks that run as processes and for checks on the head."""
+
+    server: StoreRef
+    follower: StoreRef
+    packer: StoreRef
+    checker: StoreRef
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a rank's container asks of its node."""
+
+    gpu: bool = False
+    infiniband: bool = False
+    memlock: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """One launch of one variant of one target. ``rank_caches[r]`` is the folder that holds rank r's weight file.
+
+    ``window_tokens`` is the model's context window; ``env`` goes to every rank; ``smoke`` is a question and a word its answer holds.
+    """
+
+    target: str
+    variant: str
+    served_name: str
+    world_size: int
+    window_tokens: int
+    engine: Engine
+    model: StoreRef
+    rank_caches: tuple[StoreRef, ...]
+    rank_cache_bytes: tuple[int, ...]
+    kit: StoreRef
+    token_map: StoreRef
+    engram: StoreRef | None = None
+    image: Mapping[str, ImageRef] = field(default_factory=dict)  # by platform, e.g. linux/amd64
+    env: tuple[tuple[str, str], ...] = ()
+    needs: Needs = Needs()
+    smoke: tuple[str, str] = ("What is 6 times 7? Answer with the number alone.", "42")
+    model_revision: str = ""
+
+
+def to_json(bundle: Bundle) -> str:
+    """Canonical text: the same bundle gives the same bytes."""
+    import dataclasses
+
+    return json.dumps({"format": FORMAT, **dataclasses.asdict(bundle)}, sort_keys=True, indent=1) + "\n"
+
+
+def from_json(content: str, where: str) -> Bundle:
+    """Read a bundle; ``StoreDamaged`` where it is none or of another format. ``where`` names the file in the error."""
+    try:
+        raw: dict[str, Any] = json.loads(content)
+        if raw.pop("format") != FORMAT:
+            raise StoreDamaged(f"{where} is a bundle of another format than {FORMAT}: run `doit` with this version to make a new one")
+        return _bundle(raw)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreDamaged(f"{where} is no readable bundle ({error}): run `doit repair`") from None
+
+
+def _bundle(raw: dict[str, Any]) -> Bundle:
+    ref = _ref
+    return Bundle(
+        **{
+            **raw,
+            "engine": Engine(**{name: ref(value) for name, value in raw["engine"].items()}),
+            "model": ref(raw["model"]),
+            "rank_caches": tuple(ref(r) for r in raw["rank_caches"]),
+            "rank_cache_bytes": tuple(raw["rank_cache_bytes"]),
+            "kit": ref(raw["kit"]),
+            "token_map": ref(raw["token_map"]),
+            "engram": ref(raw["engram"]) if raw["engram"] else None,
+            "image": {platform: _image(value) for platform, value in raw["image"].items()},
+            "env": tuple((k, v) for k, v in raw["env"]),
+            "needs": Needs(**raw["needs"]),
+            "smoke": tuple(raw["smoke"]),
+        }
+    )
+
+
+def _ref(raw: dict[str, str]) -> StoreRef:
+    return StoreRef(**raw)
+
+
+def _image(raw: dict[str, Any]) -> ImageRef:
+    return ImageRef(raw["tag"], raw["config_digest"], tuple(raw["diff_ids"]), _ref(raw["archive"]))

@@ -1,0 +1,302 @@
+"""Settings with origins: defaults, then ``config.toml``, then the environment, then flags.
+
+A group of settings is a frozen dataclass whose fields are made with :func:`setting`; a field carries its parser, its help
+and how a change of it takes effect. :func:`load` fills any number of groups from one :class:`Sources` and remembers where
+each value came from. The build's own group, :class:`Places`, is here too; the supervisor brings more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import enum
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from build.errors import UsageError
+
+T = TypeVar("T")
+G = TypeVar("G")
+
+PREFIX = "TWINFOLD_"
+# Names of the shell recipe that other software sets too: reported when seen, and ignored. TWINFOLD_<NAME> counts in their place.
+AMBIENT = frozenset({"HOST", "PORT", "MASTER_ADDR", "MASTER_PORT", "LOG_DIR", "HF_HOME"})
+# Names that belong to the lock: they feed `doit lock` and are refused elsewhere.
+LOCK_NAMES = frozenset(
+    {"MODEL_ID", "MODEL_REVISION", "TF_REPO", "TF_REF", "BASE_IMAGE", "ABLIT_ID", "ABLIT_REVISION", "ZIG_VERSION", "ZIG_SHA256"}
+)
+# Words that follow the engine into every rank as they are; they are settings of the gang by prefix, not by name.
+ENGINE_PREFIXES = ("TF_", "TENSORFOLD_", "NCCL_")
+
+
+class Change(enum.Enum):
+    """When a changed value counts: at once, at the next launch, or at the next build."""
+
+    LIVE = "live"
+    RESTART = "restart"
+    BUILD = "build"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from: ``kind`` is default, file, environment or flag; ``where`` says it for a person."""
+
+    kind: str
+    where: str
+
+
+DEFAULT = Origin("default", "default")
+
+
+@dataclass(frozen=True, slots=True)
+class Parser(Generic[T]):
+    """Turns a TOML value, an environment string or a flag into a ``T``; its ``ValueError`` says what was wanted."""
+
+    parse: Callable[[object], T]
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """All that settings are read from, taken once at the edge. ``flags`` holds only what was given."""
+
+    file: Path | None
+    environ: Mapping[str, str] = field(default_factory=dict)
+    flags: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[G]):
+    """One group with the origin of each of its fields, and notes on what was seen and ignored."""
+
+    value: G
+    origins: Mapping[str, Origin]
+
+
+def setting(
+    parser: Parser[T], default: T, help: str, *, change: Change = Change.RESTART, recipe: bool = True, file_only: bool = False
+) -> T:
+    """A field of a settings group.
+
+    ``recipe``: the bare upper-case name counts in the environment too. ``file_only``: a table, which only the file can hold.
+    """
+    made: T = field(
+        default=default, metadata={"parser": parser, "help": help, "change": change, "recipe": recipe, "file_only": file_only}
+    )
+    return made
+
+
+def whole(low: int, high: int) -> Parser[int]:
+    """A whole number from ``low`` to ``high``; strings are decimal, no suffixes."""
+
+    def parse(raw: object) -> int:
+        digits = str(raw).strip()
+        if isinstance(raw, (bool, float)) or not re.fullmatch(r"[+-]?\d+", digits) or not low <= int(digits) <= high:
+            raise ValueError(f"a whole number from {low} to {high}")
+        return int(digits)
+
+    return Parser(parse)
+
+
+def number(low: float, high: float) -> Parser[float]:
+    """A finite number from ``low`` to ``high``."""
+
+    def parse(raw: object) -> float:
+        wanted = f"a number from {low:g} to {high:g}"
+        if isinstance(raw, bool) or not isinstance(raw, (int, float, str)):
+            raise ValueError(wanted)
+        try:
+            value = float(raw)
+        except ValueError:
+            raise ValueError(wanted) from None
+        if not low <= value <= high:
+            raise ValueError(wanted)
+        return value
+
+    return Parser(parse)
+
+
+def _flag(raw: object) -> bool:
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    if isinstance(raw, bool):
+        return raw
+    found = words.get(str(raw).strip().lower())
+    if found is None:
+        raise ValueError("true or false")
+    return found
+
+
+def _text(raw: object) -> str:
+    if not isinstance(raw, str) or "\x00" in raw or "\n" in raw:
+        raise ValueError("one line of text")
+    return raw.strip()
+
+
+def _path(raw: object) -> Path:
+    if not _text(raw):
+        raise ValueError("a path")
+    return Path(_text(raw)).expanduser()
+
+
+flag = Parser(_flag)
+text = Parser(_text)
+path = Parser(_path)
+
+
+def one_of(*choices: str) -> Parser[str]:
+    """One of the given words."""
+
+    def parse(raw: object) -> str:
+        if raw not in choices:
+            raise ValueError("one of " + ", ".join(choices))
+        return str(raw)
+
+    return Parser(parse)
+
+
+def optional(parser: Parser[T]) -> Parser[T | None]:
+    """``parser``, or nothing where the value is empty."""
+    return Parser(lambda raw: None if raw == "" else parser.parse(raw))
+
+
+def word_or(word: str, parser: Parser[T]) -> Parser[T | str]:
+    """The word itself, or what ``parser`` takes."""
+
+    def parse(raw: object) -> T | str:
+        if raw == word:
+            return word
+        try:
+            return parser.parse(raw)
+        except ValueError as error:
+            raise ValueError(f'"{word}" or {error}') from None
+
+    return Parser(parse)
+
+
+def _pairs(raw: object) -> tuple[tuple[str, str], ...]:
+    if not isinstance(raw, dict) or not all(isinstance(v, (str, int, float)) for v in raw.values()):
+        raise ValueError("a table of names and values")
+    return tuple((str(k), str(int(v)) if isinstance(v, bool) else str(v)) for k, v in sorted(raw.items()))
+
+
+# A TOML table of scalars as sorted pairs of strings, for environment variables of the engine.
+pairs = Parser(_pairs)
+
+
+def default_state_dir(environ: Mapping[str, str]) -> Path:
+    """``$XDG_DATA_HOME/twinfold``, else ``~/.local/share/twinfold``: outside the checkout, which people delete."""
+    base = environ.get("XDG_DATA_HOME", "")
+    return (Path(base) if base.startswith("/") else Path("~/.local/share").expanduser()) / "twinfold"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where things are, and which target is meant."""
+
+    target: str = setting(text, "demo", "the target: lockfiles/<target>.toml", change=Change.BUILD, recipe=False)
+    state_dir: Path | None = setting(
+        optional(path), None, "store, generations, logs and run files (default: ~/.local/share/twinfold)", change=Change.BUILD
+    )
+    ablit: bool = setting(flag, False, "serve the abliterated variant of the checkpoint", change=Change.BUILD)
+
+    def state(self, environ: Mapping[str, str]) -> Path:
+        """The state folder, absolute."""
+        return (self.state_dir or default_state_dir(environ)).absolute()
+
+
+def names(*groups: type) -> frozenset[str]:
+    """Every key that the groups define."""
+    return frozenset(f.name for group in groups for f in dataclasses.fields(group))
+
+
+def load(groups: Iterable[type], sources: Sources, known: frozenset[str]) -> dict[type, Loaded[Any]]:
+    """Fill each group; keys of the file outside ``known`` and the groups are errors that name the nearest known key."""
+    groups = tuple(groups)
+    known = known | names(*groups)
+    lines, table = _read(sources.file)
+    for key in table:
+        if key not in known:
+            raise UsageError(_unknown(key, sources.file, lines.get(key), known))
+    _refuse_lock_names(sources.environ)
+    for name in sources.environ:
+        key = name.removeprefix(PREFIX).lower()
+        if name.startswith(PREFIX) and key not in known:
+            raise UsageError(_unknown(key, None, None, known, f"environment {name}"))
+    return {group: _fill(group, sources, table, lines) for group in groups}
+
+
+def ambient_seen(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of the recipe that are set here by who knows whom, and that are therefore ignored."""
+    return tuple(sorted(n for n in AMBIENT if environ.get(n) and PREFIX + n not in environ))
+
+
+def _fill(group: type, sources: Sources, table: Mapping[str, object], lines: Mapping[str, int]) -> Loaded[Any]:
+    values: dict[str, object] = {}
+    origins: dict[str, Origin] = {}
+    for item in dataclasses.fields(group):
+        raw, origin = _find(item, sources, table, lines)
+        origins[item.name] = origin
+        if origin is DEFAULT:
+            continue
+        try:
+            values[item.name] = item.metadata["parser"].parse(raw)
+        except ValueError as error:
+            raise UsageError(f"{item.name} = {_shown(raw)} ({origin.where}): wanted {error}") from None
+    return Loaded(group(**values), origins)
+
+
+def _find(
+    item: dataclasses.Field[Any], sources: Sources, table: Mapping[str, object], lines: Mapping[str, int]
+) -> tuple[object, Origin]:
+    """The raw value that counts for one field, and where it stands."""
+    if item.name in sources.flags:
+        return sources.flags[item.name], Origin("flag", "--" + item.name.replace("_", "-"))
+    upper = item.name.upper()
+    bare = [upper] if item.metadata["recipe"] and upper not in AMBIENT else []
+    for name in () if item.metadata["file_only"] else [PREFIX + upper, *bare]:
+        if name in sources.environ:
+            return sources.environ[name], Origin("environment", f"environment {name}")
+    if item.name in table:
+        return table[item.name], Origin("file", f"{sources.file}, line {lines.get(item.name, 1)}")
+    return None, DEFAULT
+
+
+def _read(file: Path | None) -> tuple[dict[str, int], dict[str, object]]:
+    """Top-level keys with their line numbers, and the values. No file is an empty one."""
+    if file is None:
+        return {}, {}
+    try:
+        content = file.read_text(encoding="utf-8-sig")
+        table = tomllib.loads(content)
+    except FileNotFoundError:
+        return {}, {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{file} is not valid TOML: {error}") from None
+    lines: dict[str, int] = {}
+    for number_, line in enumerate(content.splitlines(), 1):
+        match = re.match(r"\s*(?:\[+\s*)?[\"']?([A-Za-z0-9_-]+)", line)
+        if match and match[1] in table:
+            lines.setdefault(match[1], number_)
+    return lines, table
+
+
+def _unknown(key: str, file: Path | None, line: int | None, known: Iterable[str], where: str = "") -> str:
+    near = difflib.get_close_matches(key.lower().replace("-", "_"), sorted(known), n=1, cutoff=0.6)
+    place = where or f"{file}, line {line or 1}"
+    return f"unknown setting {key} ({place})" + (f": did you mean {near[0]}?" if near else ": docs/settings.md lists them all")
+
+
+def _refuse_lock_names(environ: Mapping[str, str]) -> None:
+    for name in sorted(LOCK_NAMES):
+        if environ.get(name) or environ.get(PREFIX + name):
+            raise UsageError(f"{name} is set in the environment: it belongs to the lock: give it to `doit lock`, and unset it here")
+
+
+def _shown(raw: object) -> str:
+    shown = f'"{raw}"' if isinstance(raw, str) else str(raw)
+    return shown if len(shown) <= 80 else shown[:77] + "…"

@@ -1,0 +1,138 @@
+"""Every metric once: name, type, unit, labels, help.
+
+Names follow Prometheus' conventions: base units, the unit as a suffix, ``_total`` on counters, ``_info`` on infos, no colons
+(those are for recording rules) and no labels that a scrape adds by itself (``job``, ``instance``). A metric stands here only
+while something feeds it.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+PREFIX = "twinfold_"
+
+
+class Kind(enum.Enum):
+    """Prometheus' metric types, as far as they are used."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One family. ``name`` is what a query says, suffix and all; ``unit`` is "" or the base unit that the name carries."""
+
+    name: str
+    kind: Kind
+    unit: str
+    labels: tuple[str, ...]
+    help: str
+
+    @property
+    def family(self) -> str:
+        """The name without the suffix that its type adds."""
+        suffix = {Kind.COUNTER: "_total", Kind.INFO: "_info"}.get(self.kind, "")
+        return self.name.removesuffix(suffix)
+
+
+def _counter(name: str, help: str, *labels: str, unit: str = "") -> Metric:
+    return Metric(PREFIX + name + "_total", Kind.COUNTER, unit, labels, help)
+
+
+def _gauge(name: str, help: str, *labels: str, unit: str = "") -> Metric:
+    return Metric(PREFIX + name, Kind.GAUGE, unit, labels, help)
+
+
+def _seconds(name: str, help: str, *labels: str) -> Metric:
+    return Metric(PREFIX + name, Kind.HISTOGRAM, "seconds", labels, help)
+
+
+# The gang
+GANG_STATE = _gauge("gang_state", "1 for the phase that the gang is in, 0 for every other.", "state")
+RANK_UP = _gauge("rank_up", "1 while the rank's process or container runs.", "rank", "node")
+LAUNCHES = _counter("launches", "Launches begun since the supervisor started.")
+RESTARTS = _counter("restarts", "Gangs replaced since the supervisor started, by reason.", "reason")
+LAUNCH_PHASE = _gauge(
+    "launch_phase_duration_seconds",
+    "How long each phase of the last launch took, until now for the one under way.",
+    "phase",
+    unit="seconds",
+)
+LAST_PROGRESS = _gauge(
+    "last_progress_timestamp_seconds", "Unix time at which the engine was last seen to make progress.", unit="seconds"
+)
+BUNDLE = Metric(
+    PREFIX + "bundle_info",
+    Kind.INFO,
+    "",
+    ("target", "generation", "bundle", "variant", "model_revision", "world_size"),
+    "What the gang serves: its bundle in the store, and what that is made of.",
+)
+
+# Throughput, from the engine's live totals
+GENERATED_TOKENS = _counter("generated_tokens", "Tokens generated, counted while their requests still run.", "model")
+PROMPT_TOKENS = _counter("prompt_tokens", "Prompt tokens taken in, cached ones among them.", "model")
+CACHED_PROMPT_TOKENS = _counter("cached_prompt_tokens", "Prompt tokens that the engine still held from before.", "model")
+DRAFTED_TOKENS = _counter("drafted_tokens", "Tokens drafted ahead.", "model")
+ACCEPTED_TOKENS = _counter("accepted_tokens", "Drafted tokens that verification accepted.", "model")
+DECODE_ROUNDS = _counter("decode_rounds", "Decode rounds, each of which involves every rank.", "model")
+DECODE_RATE = _gauge("decode_tokens_per_second", "Tokens generated a second over all streams, now.", "model")
+PREFILL_RATE = _gauge("prefill_tokens_per_second", "Prompt tokens computed a second, now.", "model")
+REQUESTS_RUNNING = _gauge("requests_running", "Requests that hold a stream.", "model")
+REQUESTS_WAITING = _gauge("requests_waiting", "Requests that wait for a stream.", "model")
+TIME_TO_FIRST_TOKEN = _seconds("time_to_first_token_seconds", "From a request's arrival to its first token.", "model")
+TIME_PER_OUTPUT_TOKEN = _seconds("time_per_output_token_seconds", "Mean time between a request's tokens.", "model")
+REQUEST_DURATION = _seconds("request_duration_seconds", "From a request's arrival to its end.", "model")
+ENGINE_UP = _gauge("engine_up", "1 when the engine answered the last time it was read.")
+ENGINE_AGE = _gauge("engine_sample_age_seconds", "Age of the last answer of the engine.", unit="seconds")
+
+# Headroom, from each node's kernel: on unified memory nothing else tells it
+MEMORY_TOTAL = _gauge("memory_total_bytes", "MemTotal.", "node", unit="bytes")
+MEMORY_AVAILABLE = _gauge(
+    "memory_available_bytes", "MemAvailable: what can be had without swapping, page cache among it.", "node", unit="bytes"
+)
+MEMORY_FREE = _gauge(
+    "memory_free_bytes", "MemFree: what a device allocation can have, page cache not among it.", "node", unit="bytes"
+)
+PAGE_CACHE = _gauge("memory_page_cache_bytes", "Cached: file pages held in memory.", "node", unit="bytes")
+SWAP_TOTAL = _gauge("swap_total_bytes", "SwapTotal.", "node", unit="bytes")
+SWAP_FREE = _gauge("swap_free_bytes", "SwapFree.", "node", unit="bytes")
+MEMORY_FLOOR = _gauge(
+    "memory_floor_bytes", "What must stay available, by the stage that acts below it.", "node", "stage", unit="bytes"
+)
+HEADROOM = _gauge(
+    "memory_headroom_bytes", "MemAvailable less the soft floor; below zero the floor is breached.", "node", unit="bytes"
+)
+HEADROOM_SLOPE = _gauge(
+    "memory_headroom_slope_bytes_per_second", "How fast headroom changes; below zero it shrinks.", "node", unit="bytes_per_second"
+)
+MEMORY_LOW_WATER = _gauge("memory_available_low_bytes", "Lowest MemAvailable since the supervisor started.", "node", unit="bytes")
+MEMORY_AGE = _gauge("memory_sample_age_seconds", "Age of the node's last memory sample.", "node", unit="seconds")
+PRESSURE = _gauge(
+    "memory_pressure_ratio",
+    "Share of the last 10 s in which some or all tasks stalled on memory (PSI avg10).",
+    "node",
+    "kind",
+    unit="ratio",
+)
+PRESSURE_STALLED = _counter(
+    "memory_pressure_stalled_seconds",
+    "Time in which some or all tasks stalled on memory (PSI total).",
+    "node",
+    "kind",
+    unit="seconds",
+)
+
+# Probes
+PROBE_SUCCESS = _gauge("probe_success", "1 when the last probe of this kind passed.", "probe")
+PROBE_DURATION = _gauge("probe_duration_seconds", "How long the last probe of this kind took.", "probe", unit="seconds")
+PROBE_RESULTS = _counter("probe_results", "Probes by how they ended.", "probe", "result")
+
+# The exporter itself
+SNAPSHOT_AGE = _gauge("snapshot_age_seconds", "Time since the supervisor last published what is shown here.", unit="seconds")
+
+CATALOGUE: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

@@ -64,7 +64,7 @@ class Exporter:
             self._server = _Server(self._address, self._shown)
         except OSError as error:
             raise CannotListen(error.errno, _refusal(host, port, error)) from None
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.5,), name="metrics", daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True)
         self._thread.start()
 
     def publish(self, snapshot: Snapshot) -> None:
@@ -224,7 +224,7 @@ class _Server(ThreadingMixIn, HTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Twice a second: end connections over their deadline, such as a client that sends a byte now and then."""
+        """Ten times a second: end connections over their deadline, such as a client that sends a byte now and then."""
         self._cut(time.monotonic() - CONNECTION_S)
 
     def server_close(self) -> None:

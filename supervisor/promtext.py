@@ -1,0 +1,94 @@
+"""Prometheus text, read: families with their samples, names and labels kept as they are. Pure.
+
+Format: prometheus.io, "Exposition formats", text version 0.0.4. Lines that are no part of it are left out, since an engine's
+text may carry more than the format.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+_SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?\s*$")
+_LABEL = re.compile(r'\s*([a-zA-Z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
+_ESCAPE = re.compile(r"\\(.)")
+_SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count"), "counter": ("_total",)}
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One sample line."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A metric with its samples in their order. ``type`` is untyped where the text does not say."""
+
+    name: str
+    type: str
+    help: str
+    points: tuple[Point, ...]
+
+
+def parse(text: str) -> tuple[Family, ...]:
+    """The families of one exposition, in order of first appearance."""
+    types: dict[str, str] = {}
+    helps: dict[str, str] = {}
+    points: dict[str, list[Point]] = {}
+    for line in text.splitlines():
+        comment = re.match(r"^# (TYPE|HELP) (\S+)(?: (.*))?$", line)
+        if comment:
+            (types if comment[1] == "TYPE" else helps)[comment[2]] = comment[3] or ""
+            if comment[1] == "TYPE":
+                points.setdefault(comment[2], [])
+            continue
+        point = _point(line)
+        if point is not None:
+            points.setdefault(_family_of(point.name, types), []).append(point)
+    return tuple(
+        Family(name, types.get(name, "untyped"), _unescape(helps.get(name, "")), tuple(rows)) for name, rows in points.items()
+    )
+
+
+def _point(line: str) -> Point | None:
+    match = _SAMPLE.match(line)
+    if match is None or line.startswith("#"):
+        return None
+    labels = _labels(match[2] or "")
+    try:
+        return None if labels is None else Point(match[1], MappingProxyType(labels), float(match[3]))
+    except ValueError:
+        return None
+
+
+def _labels(text: str) -> dict[str, str] | None:
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(text):
+        match = _LABEL.match(text, at)
+        if match is None:
+            return None if text[at:].strip() else found
+        found[match[1]] = _unescape(match[2])
+        at = match.end()
+    return found
+
+
+def _family_of(name: str, types: Mapping[str, str]) -> str:
+    if name in types:
+        return name
+    for family_type, suffixes in _SUFFIXES.items():
+        for suffix in suffixes:
+            base = name.removesuffix(suffix)
+            if base != name and types.get(base) == family_type:
+                return base
+    return name
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(lambda m: "\n" if m[1] == "n" else m[1], text)

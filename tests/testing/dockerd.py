@@ -1,0 +1,232 @@
+"""A Docker daemon and a containerd of a test's own, under its own folder, ended by their own process ids.
+
+Nothing here reaches a network: no bridge, no iptables. Root is needed, and the Debian packages docker.io and containerd; without
+them the tests that ask are skipped with the reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from build.image_daemon import ARCHITECTURES
+from build.image_load import LoadRefused
+from build.oci import Platform
+
+START_S = 60.0
+STOP_S = 60.0
+HERE = Platform("linux", ARCHITECTURES.get(platform.machine(), platform.machine()))
+
+
+def need(*programs: str) -> None:
+    """Skip the test unless this is root and the programs are installed."""
+    if os.geteuid() != 0:
+        pytest.skip("a private container daemon needs root")
+    for program in programs:
+        if shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is None:
+            pytest.skip(f"{program} is not installed")
+
+
+@dataclass(frozen=True, slots=True)
+class Dockerd:
+    """A running daemon: its socket's path, its process id, and the file that it logs to."""
+
+    socket: str
+    pid: int
+    log: Path
+
+
+@contextlib.contextmanager
+def dockerd(folder: Path) -> Iterator[Dockerd]:
+    """Run a Docker daemon whose files all lie under ``folder``. The path must be short: a socket's name has 107 bytes."""
+    need("dockerd", "containerd", "runc")
+    sock, log = folder / "d.sock", folder / "dockerd.log"
+    argv = ["dockerd", "--data-root", folder / "data", "--exec-root", folder / "exec", "-H", f"unix://{sock}"]
+    argv += ["--pidfile", folder / "d.pid", "--iptables=false", "--bridge=none"]
+    with _running(argv, log) as process:
+        _wait_until(lambda: _answers(sock), process, log)
+        try:
+            yield Dockerd(str(sock), process.pid, log)
+        finally:
+            _end(process)
+            _end_pid(folder / "exec/containerd/containerd.pid")
+    _remove(folder)
+
+
+@contextlib.contextmanager
+def containerd(folder: Path) -> Iterator[Containerd]:
+    """Run a containerd whose files all lie under ``folder``."""
+    need("containerd", "ctr")
+    address, config, log = folder / "c.sock", folder / "config.toml", folder / "containerd.log"
+    config.write_text(
+        f'version = 2\nroot = "{folder}/root"\nstate = "{folder}/state"\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n'
+        f'[grpc]\naddress = "{address}"\n[ttrpc]\naddress = "{folder}/c.ttrpc"\n'
+    )
+    with _running(["containerd", "--config", config], log) as process:
+        daemon = Containerd(str(address))
+        _wait_until(daemon.answers, process, log)
+        try:
+            yield daemon
+        finally:
+            _end(process)
+    _remove(folder)
+
+
+@dataclass(slots=True)
+class Containerd:
+    """What loading asks of a daemon (:class:`build.image_load.Daemon`), answered by containerd itself through ``ctr``."""
+
+    address: str
+    where: str = "the test's containerd"
+
+    def answers(self) -> bool:
+        """Whether it takes calls."""
+        return self._run("version").returncode == 0
+
+    def platform(self) -> Platform:
+        """This machine's."""
+        return HERE
+
+    def keeps_blobs(self) -> bool:
+        """It does."""
+        return True
+
+    def stacks(self) -> Sequence[tuple[str, ...]]:
+        """The diff ids of each image's config."""
+        return [tuple(self._config(name)["rootfs"]["diff_ids"]) for name in self.names()]
+
+    def load(self, archive: Iterable[bytes], platform: Platform) -> None:
+        """``ctr images import``, unpacking included; its error is the refusal."""
+        argv = ["ctr", "-a", self.address, "images", "import", "--platform", str(platform), "-"]
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+            assert process.stdin
+            assert process.stdout
+            with contextlib.suppress(BrokenPipeError), process.stdin:
+                for part in archive:
+                    process.stdin.write(part)
+            said = process.stdout.read().decode(errors="replace")
+        if process.returncode != 0:
+            raise LoadRefused(" ".join(said.split()))
+
+    def inspect(self, name: str, manifest_digest: str) -> dict[str, Any] | None:  # noqa: ARG002 containerd checks by name
+        """As Docker answers on a containerd store: the Id is the manifest's digest; None where a blob is missing."""
+        if name not in self.names() or "incomplete" in self._said("images", "check", f"name=={name}"):
+            return None
+        config = self._config(name)
+        return {
+            "Id": self._target(name),
+            "Config": config["config"],
+            "Architecture": config["architecture"],
+            "Os": config["os"],
+            "RootFS": {"Type": "layers", "Layers": config["rootfs"]["diff_ids"]},
+        }
+
+    def names(self) -> list[str]:
+        """Every image's name."""
+        return self._said("images", "ls", "-q").split()
+
+    def remove_blob(self, digest: str) -> None:
+        """Take a blob out of the content store, as if it had never come."""
+        self._said("content", "rm", digest)
+
+    def snapshots(self) -> set[str]:
+        """Chain ids of the layers that are unpacked."""
+        return {line.split()[0] for line in self._said("snapshots", "ls").splitlines()[1:]}
+
+    def remove_image(self, name: str) -> None:
+        """Remove an image and, at once, whatever only it needed."""
+        self._said("images", "rm", "--sync", name)
+
+    def _target(self, name: str) -> str:
+        rows = (line.split() for line in self._said("images", "ls", f"name=={name}").splitlines()[1:])
+        return next(row[2] for row in rows)
+
+    def _config(self, name: str) -> dict[str, Any]:
+        manifest = json.loads(self._said("content", "get", self._target(name)))
+        config: dict[str, Any] = json.loads(self._said("content", "get", manifest["config"]["digest"]))
+        return config
+
+    def _said(self, *arguments: str) -> str:
+        done = self._run(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        argv = ["ctr", "-a", self.address, *arguments]
+        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+
+
+@contextlib.contextmanager
+def _running(argv: Sequence[str | Path], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The program, its output in a file. It is told to end with this process, should that be killed."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "TERM", *map(str, argv)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env={**os.environ, "PATH": path},
+        )
+    try:
+        yield process
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(STOP_S)
+
+
+def _end_pid(pidfile: Path) -> None:
+    """A containerd that its dockerd left behind (it does when it is killed)."""
+    with contextlib.suppress(OSError, ValueError):
+        pid = int(pidfile.read_text())
+        if "containerd" in Path(f"/proc/{pid}/comm").read_text():
+            os.kill(pid, signal.SIGTERM)
+
+
+def _wait_until(ready: Any, process: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + START_S
+    while not ready():
+        if process.poll() is not None or time.monotonic() > end:
+            pytest.skip(f"the daemon does not start here: {log.read_text(errors='replace')[-400:]}")
+        time.sleep(0.05)
+
+
+def _answers(sock: Path) -> bool:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(5)
+        probe.connect(str(sock))
+        probe.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
+        return b"200" in probe.recv(64)
+    return False
+
+
+def _remove(folder: Path) -> None:
+    """Unmount what is left below, deepest first, and delete it: layers are large, and pytest keeps old folders."""
+    mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for mount in sorted((m for m in mounts if m.startswith(f"{folder}/")), reverse=True):
+        subprocess.run(["umount", "-l", mount], check=False)
+    shutil.rmtree(folder, ignore_errors=True)

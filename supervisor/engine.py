@@ -250,9 +250,10 @@ def _serve_flags(bundle: Bundle, serve: Serve, context_tokens: int, here: RankPa
 def _follower_flags(serve: Serve, context_tokens: int, here: RankPaths, env: Mapping[str, str]) -> list[str]:
     flags: list[tuple[str, object]] = [
         ("--pool", context_tokens),
+        ("--context", context_tokens),
         ("--engram", here.engram),
         ("--token-map", here.token_map),
-        ("--drafts", int(serve.drafts)),
+        ("--drafts", None if serve.drafts else 0),  # on is every build's default, but some count drafts and others switch them
         *((twin, env.get(name)) for name, twin in TWINS.items()),
     ]
     return _flat(flags)

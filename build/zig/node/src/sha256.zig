@@ -109,6 +109,11 @@ fn roundConstants(comptime k: usize) V {
     return round_constants[4 * k ..][0..4].*;
 }
 
+/// One vector load: an array of bytes read by value is gathered byte by byte in baseline code.
+inline fn load(bytes: [*]const u8) V {
+    return @as(*align(1) const V, @ptrCast(bytes)).*;
+}
+
 fn compressPortable(state: *[8]u32, data: [*]const u8, blocks: usize) void {
     for (0..blocks) |block| portableBlock(state, data[64 * block ..][0..64]);
 }
@@ -142,7 +147,7 @@ fn compressShaNi(state: *[8]u32, data: [*]const u8, blocks: usize) void {
         const abef_before = abef;
         const cdgh_before = cdgh;
         var w: [4]V = undefined;
-        inline for (0..4) |k| w[k] = x86BigEndian(data[64 * block + 16 * k ..][0..16].*);
+        inline for (0..4) |k| w[k] = x86BigEndian(load(data + 64 * block + 16 * k));
         inline for (0..16) |k| {
             const input = w[k % 4] +% comptime roundConstants(k);
             cdgh = x86TwoRounds(cdgh, abef, input);
@@ -182,11 +187,11 @@ inline fn x86Schedule(w0: V, w1: V, w2: V, w3: V) V {
     );
 }
 
-inline fn x86BigEndian(bytes: [16]u8) V {
+inline fn x86BigEndian(words: V) V {
     const order: @Vector(16, u8) = .{ 3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12 };
     return asm ("pshufb %[order], %[words]"
         : [words] "=x" (-> V),
-        : [_] "0" (@as(V, @bitCast(bytes))),
+        : [_] "0" (words),
           [order] "x" (order),
     );
 }
@@ -199,7 +204,7 @@ fn compressArmv8(state: *[8]u32, data: [*]const u8, blocks: usize) void {
         const abcd_before = abcd;
         const efgh_before = efgh;
         var w: [4]V = undefined;
-        inline for (0..4) |k| w[k] = @byteSwap(@as(V, @bitCast(data[64 * block + 16 * k ..][0..16].*)));
+        inline for (0..4) |k| w[k] = @byteSwap(load(data + 64 * block + 16 * k));
         inline for (0..16) |k| {
             const input = w[k % 4] +% comptime roundConstants(k);
             const abcd_now = abcd;

@@ -87,6 +87,9 @@ REQUESTS_WAITING = _gauge("requests_waiting", "Requests that wait for a stream."
 TIME_TO_FIRST_TOKEN = _seconds("time_to_first_token_seconds", "From a request's arrival to its first token.", "model")
 TIME_PER_OUTPUT_TOKEN = _seconds("time_per_output_token_seconds", "Mean time between a request's tokens.", "model")
 REQUEST_DURATION = _seconds("request_duration_seconds", "From a request's arrival to its end.", "model")
+REQUEST_PREFILL = _seconds("request_prefill_seconds", "A request's time in prefill.", "model")
+REQUEST_DECODE = _seconds("request_decode_seconds", "A request's time in decoding.", "model")
+CONTEXT = _gauge("context_tokens", "The context window that the gang serves, shared by all streams.", "model")
 ENGINE_UP = _gauge("engine_up", "1 when the engine answered the last time it was read.")
 ENGINE_AGE = _gauge("engine_sample_age_seconds", "Age of the last answer of the engine.", unit="seconds")
 

@@ -46,7 +46,7 @@ def _nested(value: Any) -> bool:
 def _pairs(table: Mapping[str, Any]) -> str:
     return (
         "<table>"
-        + "".join(f"<tr><th>{escape(_words(key))}</th><td>{_cell(value)}</td></tr>" for key, value in table.items())
+        + "".join(f"<tr><th>{escape(_words(key))}</th><td>{_cell(value, key)}</td></tr>" for key, value in table.items())
         + "</table>"
     )
 
@@ -56,15 +56,22 @@ def _rows(items: Sequence[Any]) -> str:
         return "<table>" + "".join(f"<tr><td>{_cell(item)}</td></tr>" for item in items) + "</table>"
     columns = list(dict.fromkeys(key for item in items for key in item))
     head = "".join(f"<th>{escape(_words(column))}</th>" for column in columns)
-    rows = "".join("<tr>" + "".join(f"<td>{_cell(item.get(column))}</td>" for column in columns) + "</tr>" for item in items)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{_cell(item.get(column), column)}</td>" for column in columns) + "</tr>" for item in items
+    )
     return f"<table><tr>{head}</tr>{rows}</table>"
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, key: str = "") -> str:
+    """A value as text: bytes as GiB, by the unit in its key."""
     if value is None:
         return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int) and "bytes" in key:
+        return f"{value / (1 << 30):,.2f}"
     return escape(f"{value:,.1f}" if isinstance(value, float) else str(value))
 
 
 def _words(key: str) -> str:
-    return key.replace("_", " ")
+    return key.replace("bytes", "GiB").replace("_per_s", "/s").replace("_", " ")

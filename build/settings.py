@@ -200,6 +200,9 @@ class Places:
     state_dir: Path | None = setting(
         optional(path), None, "store, generations, logs and run files (default: ~/.local/share/twinfold)", change=Change.BUILD
     )
+    world: int | None = setting(
+        optional(whole(1, 4)), None, "ranks: 1, 2 or 4 (default: as the target says)", change=Change.BUILD, recipe=False
+    )
     ablit: bool = setting(flag, False, "serve the abliterated variant of the checkpoint", change=Change.BUILD)
 
     def state(self, environ: Mapping[str, str]) -> Path:

@@ -1,0 +1,1 @@
+"""twinfold's own doit commands: thin classes over the modules of ``build``."""

@@ -1,0 +1,135 @@
+"""Where errors leave doit: one line and the documented exit code; a signal ends a build cleanly."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from doit.cmd_base import Command
+from doit.cmdparse import CmdParseError
+from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask
+from doit.reporter import ZeroReporter
+
+from build.durable import reason
+from build.errors import BuildFailed, TwinfoldError, UsageError
+from build.project import Project
+from build.runlock import RunLock
+
+VARIABLES = ("target", "world", "state_dir", "ablit")
+INTERRUPTED = 128 + signal.SIGINT
+
+
+class Quiet(ZeroReporter):  # type: ignore[misc] # doit is untyped
+    """Says nothing of its own: tasks say one line each through the project's report."""
+
+    desc = "twinfold's own lines"
+
+
+def variables(get_var: Callable[[str], str | None]) -> dict[str, object]:
+    """doit's ``name=value`` arguments that twinfold knows."""
+    return {name: value for name in VARIABLES if (value := get_var(name)) is not None}
+
+
+def guarded(command: Callable[[], object]) -> int:
+    """Run a command; any error becomes ``error: <line>`` on stderr and its exit code."""
+    try:
+        with _signals():
+            code = command()
+            return code if isinstance(code, int) else 0
+    except TwinfoldError as error:
+        return tell(error)
+    except (CmdParseError, InvalidCommand, InvalidDodoFile, InvalidTask) as error:
+        return tell(UsageError(" ".join(str(error).split())))
+    except OSError as error:
+        return tell(BuildFailed(reason(error)))
+    except KeyboardInterrupt:
+        return interrupted()
+
+
+def tell(error: TwinfoldError) -> int:
+    """Print an error's line; its exit code."""
+    sys.stderr.write(f"error: {error}\n")
+    sys.stderr.flush()
+    return error.exit_code
+
+
+def interrupted() -> int:
+    """Say so; the exit code that a shell expects."""
+    sys.stderr.write("interrupted: what was finished is kept, nothing half-made is\n")
+    sys.stderr.flush()
+    return INTERRUPTED
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """SIGTERM ends a build as SIGINT does."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class ProjectCommand(Command):  # type: ignore[misc] # doit is untyped
+    """A command over the project of dodo.py, under the build lock."""
+
+    def parse_execute(self, in_args: list[str]) -> int:
+        """doit's entry to a command."""
+        return guarded(lambda: super(ProjectCommand, self).parse_execute(in_args))
+
+    def execute(self, params: Any, args: list[str]) -> int:
+        """Load dodo.py's project, take the lock, work."""
+        project: Project = dodo_project()
+        lock = RunLock(project.state)
+        try:
+            lock.take(project.report.line, wait=not params["no_wait"])
+            project.store.clean()
+            return self.work(project, params, args)
+        finally:
+            project.close()
+            lock.release()
+
+    def work(self, project: Project, params: Any, args: list[str]) -> int:
+        """What the command does; its exit code."""
+        raise NotImplementedError
+
+
+def dodo_project() -> Project:
+    """The project that dodo.py of this folder makes."""
+    from doit.loader import get_module
+
+    project: Project = get_module("dodo.py").PROJECT
+    return project
+
+
+class Guarded:
+    """Mixin for doit commands: errors leave by :func:`guarded`."""
+
+    def parse_execute(self, in_args: list[str]) -> int:
+        """doit's entry to a command."""
+        return guarded(lambda: super(Guarded, self).parse_execute(in_args))  # type: ignore[misc]
+
+
+def leave_now(code: int) -> None:
+    """End without waiting for doit's worker threads, which may sit on a queue for ever after an interrupt."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def option(name: str, default: object, meaning: str) -> dict[str, Any]:
+    """One entry of doit's option tables."""
+    key = name.replace("-", "_")
+    return {"name": key, "short": "", "long": name, "type": type(default), "default": default, "help": meaning}
+
+
+NO_WAIT = (option("no-wait", False, "refuse where another doit works, instead of waiting"),)

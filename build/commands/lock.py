@@ -1,0 +1,44 @@
+"""``doit lock``: pin what the target needs; ``--check`` compares; ``--record`` writes what was built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from build import locking
+from build.commands.edge import NO_WAIT, ProjectCommand, option
+from build.errors import CheckFailed
+from build.project import Project
+
+
+class Lock(ProjectCommand):
+    """The lock's command."""
+
+    name = "lock"
+    doc_purpose = "pin what the target needs (lockfiles/<target>.lock.toml)"
+    doc_usage = "[target=T]"
+    cmd_options = (
+        option("check", False, "exit 1 where an output that would be built is not in the lock, or differs from it"),
+        option("record", False, "write the outputs that were built into the lock"),
+        option("only", "", "names of artefacts, comma-separated: pin or record only these"),
+        *NO_WAIT,
+    )
+
+    def work(self, project: Project, params: Any, args: list[str]) -> int:
+        """Check, record or pin."""
+        only = frozenset(filter(None, params["only"].split(",")))
+        if params["check"]:
+            return self._check(project)
+        changed = locking.record(project, only) if params["record"] else locking.pin(project, only)
+        project.report.line("\n".join(changed) if changed else f"{project.lock_path} says so already")
+        return 0
+
+    def _check(self, project: Project) -> int:
+        differences = locking.check(project)
+        for d in differences:
+            project.report.line(f"{d.kind:<10} {d.name}: {d.detail}")
+        if differences:
+            raise CheckFailed(
+                f"{len(differences)} of the target's outputs are not as locked: `doit`, then `doit lock --record` mends it"
+            )
+        project.report.line(f"{project.lock_path}: every output is locked")
+        return 0

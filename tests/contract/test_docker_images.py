@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from build.docker_api import DockerApi, connect
 from build.errors import Refused
 from build.image import Archive, BaseImage, ImageConfig, assemble, base_of, read_archive
-from build.image_daemon import DockerDaemon, connect
+from build.image_daemon import DockerDaemon
 from build.image_layers import Layer
 from build.image_load import Daemon, load, prove
 from build.oci import chain_ids
@@ -21,11 +22,16 @@ STORES = ("graph driver", "containerd")
 
 
 @pytest.fixture(scope="module")
-def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerDaemon]:
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerApi]:
     with daemons.dockerd(tmp_path_factory.mktemp("d")) as running:
-        client = connect(running.socket, "the test's Docker")
-        yield DockerDaemon(client, "the test's Docker")
-        client.close()
+        found = connect(running.socket, "the test's Docker")
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def docker(api: DockerApi) -> DockerDaemon:
+    return DockerDaemon(api)
 
 
 @pytest.fixture(scope="module")
@@ -144,13 +150,13 @@ def test_containerd_unpacks_what_a_thin_layout_brought(containerd: Containerd, t
     assert set(chain_ids(archive.identity.diff_ids)) <= containerd.snapshots()
 
 
-def test_another_image_under_our_tag_is_refused_by_name(docker: DockerDaemon, tmp_path: Path) -> None:
+def test_another_image_under_our_tag_is_refused_by_name(docker: DockerDaemon, api: DockerApi, tmp_path: Path) -> None:
     archive = _base(tmp_path, "tagged")
     other = _upper(tmp_path, "other", "two", base_of(archive, "tagged-base", _blobs(archive, tmp_path / "blobs")))
     load(archive, docker)
     load(other, docker)
     repository, tag = archive.identity.tag.split(":")
-    docker._client.tag(other.identity.tag, repository, tag)
+    assert api.post(f"/images/{other.identity.tag}/tag", {"repo": repository, "tag": tag}).status == 201
     with pytest.raises(Refused, match=r"another one \(differs in Config.*RootFS\.Layers\)"):
         prove(archive, docker)
     assert load(archive, docker).how == "thin"

@@ -54,7 +54,7 @@ def dockerd(folder: Path) -> Iterator[Dockerd]:
     """Run a Docker daemon whose files all lie under ``folder``. The path must be short: a socket's name has 107 bytes."""
     need("dockerd", "containerd", "runc")
     sock, log = folder / "d.sock", folder / "dockerd.log"
-    argv = ["dockerd", "--data-root", folder / "data", "--exec-root", folder / "exec", "-H", f"unix://{sock}"]
+    argv: list[str | Path] = ["dockerd", "--data-root", folder / "data", "--exec-root", folder / "exec", "-H", f"unix://{sock}"]
     argv += ["--pidfile", folder / "d.pid", "--iptables=false", "--bridge=none"]
     with _running(argv, log) as process:
         _wait_until(lambda: _answers(sock), process, log)

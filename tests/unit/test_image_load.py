@@ -19,9 +19,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from build.docker_api import Answer, DaemonUnreachable, connect
 from build.errors import Refused, StoreDamaged
 from build.image import Archive, ImageConfig, assemble, read_archive
-from build.image_daemon import DaemonUnreachable, DockerDaemon, connect, is_whole, load_refusal, message
+from build.image_daemon import DockerDaemon, is_whole, load_refusal
 from build.image_identity import ImageIdentity, as_inspected, differences, inspected
 from build.image_layers import Layer
 from build.image_load import known_layers, load, stream
@@ -131,7 +132,7 @@ def test_an_archive_that_ends_early_stops_the_load(archive: Archive) -> None:
     ],
 )
 def test_a_refused_load_is_told_from_a_good_one(status: int, body: str, refusal: str) -> None:
-    found = load_refusal(status, body)
+    found = load_refusal(Answer(status, body))
     assert bool(found) == bool(refusal)
     assert refusal in found
     assert "\n" not in found
@@ -147,8 +148,8 @@ def test_an_image_with_missing_blobs_is_not_whole() -> None:
 
 
 def test_a_message_is_one_line() -> None:
-    assert message('{"message":"a\\n  b"}') == "a b"
-    assert message("[]") == "[]"
+    assert Answer(500, '{"message":"a\\n  b"}').message == "a b"
+    assert Answer(500, "[]").message == "[]"
 
 
 class _Server(ThreadingUnixStreamServer):
@@ -266,7 +267,7 @@ def test_a_daemon_that_knows_platforms_is_told_the_platform(archive: Archive, tm
     incomplete = {"Manifests": [{"ID": archive.identity.manifest_digest, "Available": False}]}
     with _api(tmp_path / "d.sock", _new_daemon(archive, **incomplete)) as path:
         client = connect(path, "spark-b")
-        daemon = DockerDaemon(client, "spark-b")
+        daemon = DockerDaemon(client)
         assert daemon.keeps_blobs()
         assert daemon.platform() == AMD64
         with pytest.raises(Refused, match="is not whole on spark-b"):
@@ -279,7 +280,7 @@ def test_a_daemon_that_knows_platforms_is_told_the_platform(archive: Archive, tm
 def test_an_image_that_is_there_is_not_sent_again(archive: Archive, tmp_path: Path) -> None:
     with _api(tmp_path / "d.sock", _new_daemon(archive)) as path:
         client = connect(path, "spark-b")
-        assert load(archive, DockerDaemon(client, "spark-b")).how == "present"
+        assert load(archive, DockerDaemon(client)).how == "present"
         client.close()
     assert not [one for one in asked if "/images/load" in one]
 
@@ -289,5 +290,5 @@ def test_an_image_of_another_platform_is_not_sent(archive: Archive, tmp_path: Pa
     with _api(tmp_path / "d.sock", _new_daemon(archive)) as path:
         client = connect(path, "spark-b")
         with pytest.raises(Refused, match="is for linux/arm64, spark-b is linux/amd64"):
-            load(arm, DockerDaemon(client, "spark-b"))
+            load(arm, DockerDaemon(client))
         client.close()

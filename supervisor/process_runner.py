@@ -51,7 +51,7 @@ class ProcessRunner:
         log = self._run_dir / spec.launch_id / f"rank{spec.rank}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         argv = tuple(spec.command.argv)
-        record = RankRecord(spec.launch_id, spec.rank, spec.world_size, spec.spec_hash, spec.bundle_entry, argv, str(log))
+        record = _record(spec, argv, log)
         self._records.write(record)
         try:
             pid = _spawn(spec, log)
@@ -174,7 +174,8 @@ class ProcessRunner:
                 self._records.write(record)
         alive = record.pid != 0 and procid.runs(record.process)
         detail = {"pid": str(record.pid), "log": record.log}
-        return Leftover(_handle(record, self._node), alive, record.world_size, record.bundle_entry, detail)
+        handle = _handle(record, self._node)
+        return Leftover(handle, alive, record.world_size, record.bundle_entry, record.context_tokens, detail)
 
     def _log(self, handle: RankHandle) -> Path:
         return self._run_dir / handle.launch_id / f"rank{handle.rank}.log"
@@ -182,6 +183,19 @@ class ProcessRunner:
 
 def _handle(record: RankRecord, node: str) -> RankHandle:
     return RankHandle(record.launch_id, record.rank, node, str(record.pid), record.spec_hash)
+
+
+def _record(spec: RankSpec, argv: tuple[str, ...], log: Path) -> RankRecord:
+    return RankRecord(
+        spec.launch_id,
+        spec.rank,
+        spec.world_size,
+        spec.spec_hash,
+        spec.bundle_entry,
+        spec.context_tokens,
+        argv,
+        str(log),
+    )
 
 
 def _spawn(spec: RankSpec, log: Path) -> int:

@@ -24,6 +24,7 @@ class RankRecord:
     world_size: int
     spec_hash: str
     bundle_entry: str
+    context_tokens: int
     argv: tuple[str, ...]
     log: str
     pid: int = 0

@@ -39,6 +39,7 @@ class Mount:
 class RankSpec:
     """One rank of one launch. ``spec_hash`` is the same for every launch of the same canonical spec; ``node`` is a name.
 
+    ``context_tokens`` is what this launch serves, which the hash leaves out where it was found and not asked for.
     ``image`` and ``container_name`` are for runners of containers and None or empty elsewhere.
     """
 
@@ -49,6 +50,7 @@ class RankSpec:
     command: RankCommand
     spec_hash: str
     bundle_entry: str
+    context_tokens: int
     mounts: tuple[Mount, ...] = ()
     image: ImageRef | None = None
     needs: Needs | None = None
@@ -108,6 +110,7 @@ class Leftover:
     alive: bool
     world_size: int
     bundle_entry: str
+    context_tokens: int
     detail: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -11,7 +11,7 @@ from build.bundle import Bundle
 from build.facts import Meminfo, Pressure
 from supervisor.machine import State
 from supervisor.memory import Floor, FloorVerdict
-from supervisor.readings_engine import Reading
+from supervisor.readings_engine import EngineReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class EngineView:
     up: bool
     at_s: float
     launch: int
-    reading: Reading
+    reading: EngineReading
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,79 @@
+"""The supervisor as a service of one state folder: one at a time, known to ``doit gc``, and to systemd where there is one."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from build.errors import Refused
+from supervisor import procid
+from supervisor.records import write_json
+
+
+@contextlib.contextmanager
+def only_one(run_dir: Path) -> Iterator[None]:
+    """Hold the folder's supervisor lock. ``Refused`` where another holds it, naming its pid.
+
+    The lock is the kernel's (flock), so it ends with its holder however that ends; the pid in the file is for people.
+    """
+    run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fd = os.open(run_dir / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
+            raise Refused(
+                f"a supervisor already serves from {run_dir.parent} (pid {holder}): `supervisor status` shows it,"
+                " `supervisor stop` ends it"
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(fd)
+
+
+def alive(run_dir: Path) -> int | None:
+    """The pid of the supervisor that holds the lock, or None."""
+    try:
+        fd = os.open(run_dir / "supervisor.lock", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(fd, 32, 0).decode(errors="replace").strip()
+        return int(holder) if holder.isdigit() else 0
+    else:
+        return None
+    finally:
+        os.close(fd)
+
+
+def hold_root(run_dir: Path, launch_id: str, bundle_entry: str) -> None:
+    """Keep a running launch's bundle from ``doit gc``: ``run/roots/<launch id>.json``."""
+    who = procid.identify(os.getpid())
+    start = who.start_ticks if who else 0
+    write_json(run_dir / "roots" / f"{launch_id}.json", {"bundle": bundle_entry, "pid": os.getpid(), "start": start})
+
+
+def release_root(run_dir: Path, launch_id: str) -> None:
+    """Give the launch's bundle up to ``doit gc``; nothing where it was not held."""
+    (run_dir / "roots" / f"{launch_id}.json").unlink(missing_ok=True)
+
+
+def notify(environ: Mapping[str, str], *lines: str) -> None:
+    """Tell systemd (sd_notify(3)), where it asked to be told; nobody is waited for."""
+    address = environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to:
+        to.setblocking(False)
+        to.sendto("\n".join(lines).encode(), address)

@@ -1,0 +1,69 @@
+"""A built demo target for tests: made once into a shared cache, then lent to each test as a state folder of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from build import generations
+from build.project import Project
+from build.settings import Places
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+BUILD_LIMIT_S = 900
+
+
+def cache_root() -> Path:
+    """Where what is dear to make is kept between runs: ``TWINFOLD_TEST_CACHE``, else a folder of this user's in the temporary folder."""
+    given = os.environ.get("TWINFOLD_TEST_CACHE")
+    return Path(given) if given else Path(tempfile.gettempdir()) / f"twinfold-test-cache-{os.getuid()}"
+
+
+def doit(*args: str, state: Path, checkout: Path = CHECKOUT, limit_s: float = BUILD_LIMIT_S) -> subprocess.CompletedProcess[str]:
+    """Run ``doit`` as a user would, with nothing of this environment's settings."""
+    return subprocess.run(
+        [sys.executable, "-m", "doit", *args],
+        cwd=checkout,
+        env=environment(state),
+        capture_output=True,
+        text=True,
+        timeout=limit_s,
+        check=False,
+    )
+
+
+def environment(state: Path) -> dict[str, str]:
+    """This environment without settings of twinfold, and with that state folder."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("TWINFOLD_")}
+    return {**kept, "TWINFOLD_STATE_DIR": str(state)}
+
+
+def built_store(world: int = 2) -> tuple[Path, str]:
+    """The shared store with the demo's bundle of these sources in it, and the bundle's entry. A build takes minutes once."""
+    state = cache_root() / "state"
+    done = doit(f"world={world}", state=state)
+    assert done.returncode == 0, done.stdout + done.stderr
+    project = Project(CHECKOUT, Places(world=world), state)
+    entry = project.resolve("bundle").entry
+    assert entry is not None
+    return state / "store", entry
+
+
+def demo_state(tmp_path: Path, world: int = 2, *, own_store: bool = False) -> Path:
+    """A state folder with the demo built and one generation current.
+
+    Its store is the shared one, by a link, for tests that only read it; with ``own_store`` a copy that may be damaged.
+    """
+    store, entry = built_store(world)
+    state = tmp_path / "state"
+    state.mkdir()
+    if own_store:
+        shutil.copytree(store, state / "store", symlinks=True, ignore=shutil.ignore_patterns("tmp"))
+    else:
+        (state / "store").symlink_to(store)
+    generations.make(state, "demo", entry)
+    return state

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import enum
+import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -297,9 +298,13 @@ def _unknown(key: str, file: Path | None, line: int | None, known: Iterable[str]
 def _refuse_lock_names(environ: Mapping[str, str]) -> None:
     for name in sorted(LOCK_NAMES):
         if environ.get(name) or environ.get(PREFIX + name):
-            raise UsageError(f"{name} is set in the environment: it belongs to the lock: give it to `doit lock`, and unset it here")
+            raise UsageError(
+                f"{name} is set in the environment: it belongs to the lock: give it to `doit lock`, and unset it here"
+            )
 
 
 def _shown(raw: object) -> str:
-    shown = f'"{raw}"' if isinstance(raw, str) else str(raw)
+    shown = (
+        json.dumps(raw, ensure_ascii=False) if isinstance(raw, str) else " ".join(str(raw).split())
+    )  # one line, whatever it holds
     return shown if len(shown) <= 80 else shown[:77] + "…"

@@ -1,0 +1,34 @@
+"""The testbed as a pytest fixture: one for a whole run, healed before each test that asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.testbed import bed
+from tests.testbed.bed import Testbed
+from tests.testbed.layout import Layout
+
+LOCK_WAIT_S = 240.0
+
+
+@pytest.fixture(scope="session")
+def session_testbed() -> Iterator[Testbed]:
+    """Two hosts for the whole run; skipped, with the reason, where none can be made."""
+    if reason := bed.why_not():
+        pytest.skip(reason)
+    layout = Layout()
+    with bed.locked(layout, LOCK_WAIT_S):
+        try:
+            yield bed.up(layout, keep=False)
+        finally:
+            if bed.opened(layout) is None:  # a person's testbed was not ours to use, so it is not ours to end
+                bed.down(layout)
+
+
+@pytest.fixture
+def testbed(session_testbed: Testbed) -> Testbed:
+    """The two hosts with every cable whole."""
+    session_testbed.heal()
+    return session_testbed

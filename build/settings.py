@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import enum
-import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -304,7 +303,6 @@ def _refuse_lock_names(environ: Mapping[str, str]) -> None:
 
 
 def _shown(raw: object) -> str:
-    shown = (
-        json.dumps(raw, ensure_ascii=False) if isinstance(raw, str) else " ".join(str(raw).split())
-    )  # one line, whatever it holds
+    quoted = f'"{raw}"' if isinstance(raw, str) else str(raw)
+    shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in quoted)  # one line, whatever it holds
     return shown if len(shown) <= 80 else shown[:77] + "…"

@@ -30,6 +30,7 @@ from supervisor.probes import (
 from supervisor.replies import Reply, holds
 
 QUESTION = ("What is 6 times 7? Answer with the number alone.", "42")
+NAMES = ("text", "stream", "thinking-on", "thinking-off", "tools", "image", "long-prompt", "too-long", "too-long-stream")
 LONG_PROMPT_TOKENS = 8192
 FILLER = "The two nodes keep one model between them and pass every layer's sums over the link. "
 Ask = Callable[[Mapping[str, Any]], tuple[Reply, Answer]]
@@ -83,9 +84,6 @@ def checks(
         Check("too-long", too_long, _refuses_too_long),
         Check("too-long-stream", {**too_long, "stream": True}, _refuses_too_long),
     )
-
-
-NAMES = tuple(check.name for check in checks("", window=1024, long_tokens=1024))
 
 
 def validate(

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from build.errors import UsageError
+from supervisor.probes import (
+    MORE_TOKENS,
+    Endpoint,
+    ProbeFailed,
+    chat,
+    endpoint,
+    get_health,
+    get_models,
+    question,
+    read,
+    read_api_key,
+    smoke,
+    tiny_generation,
+)
+from tests.testing.api import JSON, completion, raw_server, serving, streamed
+
+CHAT = "/v1/chat/completions"
+ASKED = ("What is 6 times 7?", "42")
+PATIENCE_S = 10.0  # ten times what a probe of these tests may take
+
+
+def silent(connection: socket.socket, ended: threading.Event) -> None:
+    ended.wait(60)
+
+
+def drip(connection: socket.socket, ended: threading.Event) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\n")
+    while not ended.wait(0.05):
+        connection.sendall(b"X-A: b\r\n" if connection else b"")
+
+
+def drip_body(connection: socket.socket, ended: threading.Event) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+    while not ended.wait(0.05):
+        connection.sendall(b"x")
+
+
+def torn(connection: socket.socket, ended: threading.Event) -> None:
+    connection.recv(65536)
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+
+
+def no_http(connection: socket.socket, ended: threading.Event) -> None:
+    connection.recv(65536)
+    connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+
+@pytest.mark.parametrize("behave", [silent, drip, drip_body], ids=["silent", "drips headers", "drips a body"])
+def test_no_server_holds_a_caller_past_its_deadline(behave) -> None:
+    with raw_server(behave) as url:
+        began = time.monotonic()
+        with pytest.raises(ProbeFailed) as caught:
+            get_health(endpoint(url), 0.5)
+        assert time.monotonic() - began < PATIENCE_S
+    assert caught.value.kind == "timeout"
+    assert "within 0.5 s" in str(caught.value)
+
+
+def test_a_full_backlog_does_not_hold_a_caller() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, contextlib.ExitStack() as held:
+        for _ in range(4):
+            filler = held.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(listener.getsockname())
+        began = time.monotonic()
+        with pytest.raises(ProbeFailed) as caught:
+            get_health(endpoint(f"http://127.0.0.1:{listener.getsockname()[1]}"), 0.5)
+        assert time.monotonic() - began < PATIENCE_S
+    assert caught.value.kind == "timeout"
+
+
+@pytest.mark.parametrize("behave", [torn, no_http], ids=["torn", "no http"])
+def test_half_an_answer_is_none(behave) -> None:
+    with raw_server(behave) as url, pytest.raises(ProbeFailed) as caught:
+        get_health(endpoint(url), 5)
+    assert caught.value.kind == "cut"
+
+
+def test_nothing_listening_is_told_from_a_hang() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(ProbeFailed) as caught:
+        get_health(endpoint(f"http://127.0.0.1:{port}/v1"), 5)
+    assert caught.value.kind == "unreachable"
+
+
+@pytest.mark.parametrize("url", ["http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/"])
+def test_an_address_is_taken_with_and_without_its_version(url: str) -> None:
+    assert endpoint(url).base_url == "http://h:1/v1"
+
+
+@pytest.mark.parametrize("url", ["", "h:1", "ftp://h", "http://", "http://h:port", "http://h:99999"])
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(UsageError, match="no address of an API"):
+        endpoint(url)
+
+
+def test_a_key_comes_from_its_files_first_line_and_is_sent_and_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("s3cret\nsecond line\n")
+    with serving({"/health": lambda _: (200, JSON, b"{}")}) as api:
+        where = endpoint(api.url, read_api_key(file))
+        get_health(where, 5)
+        assert api.asked[0][1]["authorization"] == "Bearer s3cret"
+        get_health(Endpoint(api.url), 5)
+        assert "authorization" not in api.asked[1][1]
+    assert "s3cret" not in repr(where)
+    assert read_api_key(None) == ""
+
+
+def test_a_key_file_that_is_missing_empty_or_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    for name in ("none", "empty", "binary"):
+        with pytest.raises(UsageError, match=name):
+            read_api_key(tmp_path / name)
+
+
+def test_models_are_listed_and_junk_is_no_list() -> None:
+    with serving({"/v1/models": lambda _: (200, JSON, b'{"data": [{"id": "m"}]}')}) as api:
+        assert get_models(endpoint(api.url), 5) == ("m",)
+    for answer in ((200, JSON, b"[]"), (500, JSON, b'{"data": [{"id": "m"}]}'), (200, JSON, b"x")):
+        with serving({"/v1/models": lambda _, answer=answer: answer}) as api:
+            assert get_models(endpoint(api.url), 5) == ()
+
+
+def test_both_readings_are_one_and_missing_metrics_are_no_failure() -> None:
+    health = (200, JSON, json.dumps({"uptime_s": 3, "completion_tokens_total": 5}).encode())
+    with serving(
+        {"/health": lambda _: health, "/metrics": lambda _: (200, "text/plain", b"tensorfold_requests_inflight 2")}
+    ) as api:
+        got = read(endpoint(api.url), 5)
+        assert (got.uptime_s, got.running, got.generated_tokens_live) == (3.0, 2, 5.0)
+    with serving({"/health": lambda _: health}) as api:
+        assert read(endpoint(api.url), 5).running is None
+
+
+def test_a_right_answer_passes_the_smoke_test_at_once_with_thinking_off() -> None:
+    with serving({CHAT: lambda _: completion("42")}) as api:
+        result = smoke(endpoint(api.url), "m", ASKED, deadline_s=5)
+        assert (result.passed, result.asks) == (True, 1)
+        body = api.asked[0][2]
+    assert (body["model"], body["temperature"], body["chat_template_kwargs"]) == ("m", 0, {"enable_thinking": False})
+
+
+def test_garbage_fails_the_smoke_test_without_a_second_try() -> None:
+    with serving({CHAT: lambda _: completion("!" * 64, "length")}) as api:
+        result = smoke(endpoint(api.url), "m", ASKED, deadline_s=5)
+    assert (result.passed, result.asks, result.verdict.why) == (False, 1, "one character repeated")
+
+
+def test_a_spent_budget_is_asked_again_with_more_tokens() -> None:
+    def answer(body):
+        return (
+            completion("42") if body["max_tokens"] == MORE_TOKENS else completion("", "length", reasoning_content="Let me see.")
+        )
+
+    with serving({CHAT: answer}) as api:
+        result = smoke(endpoint(api.url), "m", ASKED, deadline_s=5)
+    assert (result.passed, result.asks) == (True, 2)
+
+
+def test_a_wrong_answer_fails_after_the_last_try() -> None:
+    with serving({CHAT: lambda _: completion("43")}) as api:
+        result = smoke(endpoint(api.url), "m", ASKED, asks=3, deadline_s=5)
+    assert (result.passed, result.asks) == (False, 3)
+    assert 'lacks 42: "43"' in result.verdict.why
+
+
+def test_an_engine_error_fails_the_smoke_test_with_its_words() -> None:
+    with serving({CHAT: lambda _: (500, JSON, b'{"error": {"message": "PeerDown"}}')}) as api:
+        result = smoke(endpoint(api.url), "m", ASKED, deadline_s=5)
+    assert (result.passed, result.verdict.why) == (False, "PeerDown")
+
+
+def test_a_stream_is_read_to_its_end() -> None:
+    chunks = [{"choices": [{"index": 0, "delta": {"content": part}, "finish_reason": None}]} for part in "42"]
+    with serving({CHAT: lambda _: streamed(*chunks)}) as api:
+        reply, answer = chat(endpoint(api.url), {**question("m", "x", 4), "stream": True}, 5)
+    assert (reply.kind, reply.text, answer.status) == ("ok", "42", 200)
+
+
+def test_a_tiny_generation_asks_for_one_token() -> None:
+    with serving({CHAT: lambda _: completion("OK", "length")}) as api:
+        assert tiny_generation(endpoint(api.url), "m", 5).healthy
+        assert api.asked[0][2]["max_tokens"] == 1

@@ -95,12 +95,17 @@ def make(state_dir: Path, target: str, bundle_entry: str, now: Callable[[], floa
     return select(state_dir, target, number)
 
 
-def select(state_dir: Path, target: str, number: int) -> Generation:
-    """Make a generation current; ``UsageError`` where there is none of that number."""
-    folder = _folder(state_dir, target)
-    found = _read(folder / f"{number}.json", state_dir, target)
+def find(state_dir: Path, target: str, number: int) -> Generation:
+    """A generation by number; ``UsageError`` where there is none."""
+    found = _read(_folder(state_dir, target) / f"{number}.json", state_dir, target)
     if found is None:
         raise UsageError(f"target {target} has no generation {number}: `doit generations` lists them")
+    return found
+
+
+def select(state_dir: Path, target: str, number: int) -> Generation:
+    """Make a generation current; ``UsageError`` where there is none of that number."""
+    folder, found = _folder(state_dir, target), find(state_dir, target, number)
     scratch = folder / ".new-current"
     scratch.unlink(missing_ok=True)
     scratch.symlink_to(f"{number}.json")

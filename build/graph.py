@@ -63,28 +63,32 @@ def canonical(value: object) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
 
 
-def key_of(artefact: Artefact, inputs: Mapping[str, Resolved]) -> str | None:
-    """The artefact's key, or None where an input's output is not known yet. ``inputs`` by role."""
-    if any(i.output is None or i.key is None for i in inputs.values()):
-        return None
+def key(artefact: Artefact, inputs: Mapping[str, tuple[str, str]]) -> str:
+    """The artefact's key from its inputs' (entry, output hash) by role."""
     content: dict[str, object] = {
         "builder": artefact.builder,
         "version": artefact.version,
         "params": artefact.params,
-        "inputs": {role: i.output for role, i in inputs.items()},
+        "inputs": {role: output for role, (_, output) in inputs.items()},
     }
     if artefact.by_place:
-        content["places"] = {role: i.entry for role, i in inputs.items()}
+        content["places"] = {role: entry for role, (entry, _) in inputs.items()}
     return hashlib.sha256(canonical(content)).hexdigest()[:KEY_HEX]
+
+
+def key_of(artefact: Artefact, inputs: Mapping[str, Resolved]) -> str | None:
+    """The artefact's key, or None where an input's output is not known yet. ``inputs`` by role."""
+    known = {role: (i.entry, i.output) for role, i in inputs.items() if i.entry is not None and i.output is not None}
+    return key(artefact, known) if len(known) == len(inputs) else None
 
 
 def resolve_one(artefact: Artefact, resolved: Mapping[str, Resolved], index: Index) -> Resolved:
     """One artefact, given its inputs' resolutions by name."""
-    key = key_of(artefact, {role: resolved[name] for role, name in artefact.inputs.items()})
-    if key is None:
+    found = key_of(artefact, {role: resolved[name] for role, name in artefact.inputs.items()})
+    if found is None:
         return Resolved(artefact, None, None)
-    made = index(key, artefact.name)
-    return Resolved(artefact, key, made if made is not None else artefact.known_output)
+    made = index(found, artefact.name)
+    return Resolved(artefact, found, made if made is not None else artefact.known_output)
 
 
 def resolve(graph: Iterable[Artefact], index: Index) -> dict[str, Resolved]:

@@ -122,15 +122,18 @@ class Project:
         """Build into scratch and register. Nothing is registered where the output is not what the lock or a pin says."""
         made, new = self.build(found.artefact, key, started_s)
         try:
-            wanted = found.artefact.known_output or self.lock.expected(found.artefact.name, key)
-            if wanted is not None and wanted != new.output:
-                raise OutputDiffers(
-                    f"{new.name}: the lock has {wanted[:12]} for key {key[:12]}, this build gave {new.output[:12]}; nothing was registered: "
-                    f"if this one is right, remove that [[output]] and run `doit`, then `doit lock --record target={self.target}`"
-                )
+            self._enforce(found.artefact, new)
             return self.store.register(made, new)
         finally:
             durable.remove_tree(made.parent)
+
+    def _enforce(self, artefact: Artefact, new: Record) -> None:
+        wanted = artefact.known_output or self.lock.expected(new.name, new.key)
+        if wanted is not None and wanted != new.output:
+            raise OutputDiffers(
+                f"{new.name}: the lock has {wanted[:12]} for key {new.key[:12]}, this build gave {new.output[:12]}; nothing was "
+                f"registered: if this one is right, remove that [[output]], run `doit`, then `doit lock --record`"
+            )
 
     def build(self, artefact: Artefact, key: str, started_s: float) -> tuple[Path, Record]:
         """Run the builder; the tree in scratch, and the record it would have."""
@@ -148,15 +151,23 @@ class Project:
         except BaseException:
             durable.remove_tree(out.parent)
             raise
-        outside = str(self.tools().wheels) if artefact.builder == toolchain.BUILDER else ""
-        made = Made(artefact, key, time.monotonic() - started_s, self.host, outside)
+        made = Made(artefact, key, time.monotonic() - started_s, self.host, self.outside(artefact))
         return out, record_of(made, inputs, files)
 
-    def tools(self) -> Toolbox:
-        """What builders may use."""
+    def outside(self, artefact: Artefact) -> str:
+        """Where the bytes of a reference artefact lie; "" for one that has its own."""
+        return str(toolchain.installed_root()) if artefact.builder == toolchain.BUILDER else ""
+
+    def tools(self, cache: Path | None = None) -> Toolbox:
+        """What builders may use; ``cache`` in place of the state folder's own."""
         wheels = toolchain.installed_root()
         return Toolbox(
-            self.checkout, wheels, self.state / "cache", self.state / "logs" / "build", self.children, self.fingerprints.sha256
+            self.checkout,
+            wheels,
+            cache or self.state / "cache",
+            self.state / "logs" / "build",
+            self.children,
+            self.fingerprints.sha256,
         )
 
     def not_locked(self) -> tuple[str, ...]:

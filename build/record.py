@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from build import graph
 from build.errors import StoreDamaged
 from build.graph import Artefact, Resolved
 from build.hashing import Entry, tree_hash
@@ -50,6 +51,7 @@ class Record:
     platform: str = ""
     host: str = ""
     outside: str = ""
+    by_place: bool = False
 
     @property
     def entry(self) -> str:
@@ -60,6 +62,25 @@ class Record:
     def size_bytes(self) -> int:
         """All of its files together."""
         return sum(f.size for f in self.files)
+
+
+def artefact_of(record: Record) -> Artefact:
+    """What the record's path was made as; ``inputs`` hold store entries in place of names."""
+    return Artefact(
+        name=record.name,
+        builder=record.builder,
+        version=record.version,
+        params=record.params,
+        inputs={role: i.entry for role, i in record.inputs.items()},
+        known_output=record.output,
+        by_place=record.by_place,
+        platform=record.platform,
+    )
+
+
+def key_of(record: Record) -> str:
+    """The key that the record's own content gives."""
+    return graph.key(artefact_of(record), {role: (i.entry, i.output) for role, i in record.inputs.items()})
 
 
 def record_of(job: Made, inputs: Mapping[str, Resolved], files: tuple[Entry, ...]) -> Record:
@@ -79,6 +100,7 @@ def record_of(job: Made, inputs: Mapping[str, Resolved], files: tuple[Entry, ...
         platform=a.platform,
         host=job.host,
         outside=job.outside,
+        by_place=a.by_place,
     )
 
 
@@ -98,6 +120,7 @@ def to_json(record: Record) -> bytes:
         "platform": record.platform,
         "host": record.host,
         "outside": record.outside,
+        "by_place": record.by_place,
     }
     return (json.dumps(raw, sort_keys=True) + "\n").encode()
 
@@ -119,6 +142,7 @@ def from_json(content: bytes, entry: str) -> Record:
             platform=str(raw["platform"]),
             host=str(raw["host"]),
             outside=str(raw["outside"]),
+            by_place=bool(raw["by_place"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreDamaged(f"the record of {entry} is not readable ({error}): run `doit repair`") from None

@@ -36,13 +36,17 @@ class Store:
         """Where an entry lies."""
         return self.root / entry
 
+    def record_path(self, entry: str) -> Path:
+        """Where its record lies."""
+        return self.root / f"{entry}.json"
+
     def find(self, entry: str) -> Record | None:
         """The record of a finished entry; None where there is none or its path is gone. Contents are not read."""
         seen = self._seen.get(entry)
         if seen is not None:
             return seen
         try:
-            content = (self.root / f"{entry}.json").read_bytes()
+            content = self.record_path(entry).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
         found = record.from_json(content, entry)
@@ -97,14 +101,18 @@ class Store:
 
     def write_record(self, new: Record) -> None:
         """Write an entry's record atomically and durably."""
-        durable.replace_file(self.root / f"{new.entry}.json", record.to_json(new), self.scratch.new("record"))
+        durable.replace_file(self.record_path(new.entry), record.to_json(new), self.scratch.new("record"))
         self._seen[new.entry] = new
+
+    def forget(self, entry: str) -> None:
+        """Take an entry's record away: from now on its path counts for nothing."""
+        self._seen.pop(entry, None)
+        self.record_path(entry).unlink(missing_ok=True)
+        durable.sync_folder(self.root)
 
     def discard(self, entry: str) -> Path | None:
         """Take an entry away: first its record, then its path, which is moved to scratch and returned for removal."""
-        self._seen.pop(entry, None)
-        (self.root / f"{entry}.json").unlink(missing_ok=True)
-        durable.sync_folder(self.root)
+        self.forget(entry)
         path = self.root / entry
         if not os.path.lexists(path):
             return None

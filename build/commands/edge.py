@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -79,8 +80,27 @@ def _signals() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def option(name: str, default: object, meaning: str) -> dict[str, Any]:
+    """One entry of doit's option tables."""
+    key = name.replace("-", "_")
+    return {"name": key, "short": "", "long": name, "type": type(default), "default": default, "help": meaning}
+
+
+NO_WAIT = (option("no-wait", False, "refuse where another doit works, instead of waiting"),)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What stood behind the command's name."""
+
+    options: Any
+    names: list[str]
+
+
 class ProjectCommand(Command):  # type: ignore[misc] # doit is untyped
     """A command over the project of dodo.py, under the build lock."""
+
+    cmd_options: tuple[dict[str, Any], ...] = NO_WAIT
 
     def parse_execute(self, in_args: list[str]) -> int:
         """doit's entry to a command."""
@@ -93,12 +113,12 @@ class ProjectCommand(Command):  # type: ignore[misc] # doit is untyped
         try:
             lock.take(project.report.line, wait=not params["no_wait"])
             project.store.clean()
-            return self.work(project, params, args)
+            return self.work(project, Asked(params, args))
         finally:
             project.close()
             lock.release()
 
-    def work(self, project: Project, params: Any, args: list[str]) -> int:
+    def work(self, project: Project, asked: Asked, /) -> int:
         """What the command does; its exit code."""
         raise NotImplementedError
 
@@ -124,12 +144,3 @@ def leave_now(code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def option(name: str, default: object, meaning: str) -> dict[str, Any]:
-    """One entry of doit's option tables."""
-    key = name.replace("-", "_")
-    return {"name": key, "short": "", "long": name, "type": type(default), "default": default, "help": meaning}
-
-
-NO_WAIT = (option("no-wait", False, "refuse where another doit works, instead of waiting"),)

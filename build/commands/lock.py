@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from build import locking
-from build.commands.edge import NO_WAIT, ProjectCommand, option
+from build.commands.edge import NO_WAIT, Asked, ProjectCommand, option
 from build.errors import CheckFailed
 from build.project import Project
 
@@ -23,12 +21,12 @@ class Lock(ProjectCommand):
         *NO_WAIT,
     )
 
-    def work(self, project: Project, params: Any, args: list[str]) -> int:
+    def work(self, project: Project, asked: Asked) -> int:
         """Check, record or pin."""
-        only = frozenset(filter(None, params["only"].split(",")))
-        if params["check"]:
+        only = frozenset(filter(None, asked.options["only"].split(",")))
+        if asked.options["check"]:
             return self._check(project)
-        changed = locking.record(project, only) if params["record"] else locking.pin(project, only)
+        changed = locking.record(project, only) if asked.options["record"] else locking.pin(project, only)
         project.report.line("\n".join(changed) if changed else f"{project.lock_path} says so already")
         return 0
 

@@ -18,7 +18,7 @@ BUILD_LIMIT_S = 900
 
 
 def cache_root() -> Path:
-    """Where what is dear to make is kept between runs: ``TWINFOLD_TEST_CACHE``, else a folder of this user's in the temporary folder."""
+    """Where what is dear to make is kept between runs: ``TWINFOLD_TEST_CACHE``, else a folder of this user's."""
     given = os.environ.get("TWINFOLD_TEST_CACHE")
     return Path(given) if given else Path(tempfile.gettempdir()) / f"twinfold-test-cache-{os.getuid()}"
 

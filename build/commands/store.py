@@ -1,0 +1,149 @@
+"""doit commands over the store: verify, check, repair, gc, generations, rollback."""
+
+from __future__ import annotations
+
+import time
+
+from build import gc, generations, recheck, repair, roots, verify
+from build.commands.edge import NO_WAIT, Asked, ProjectCommand, option
+from build.errors import OutputDiffers, StoreDamaged, TwinfoldError, UsageError
+from build.project import Project
+from build.report import short
+from build.roots import Root
+
+KEEP = option("keep", 3, "how many of the newest generations of each target stay")
+GIB = 1 << 30
+EVERY = 1 << 30  # generations to keep: all
+
+
+class Verify(ProjectCommand):
+    """Read every byte of the store."""
+
+    name = "verify"
+    doc_purpose = "read every byte of the store and compare it with the records; exit 6 where something is damaged"
+
+    def work(self, project: Project, _asked: Asked) -> int:
+        """Verify."""
+        damaged = problems(project)
+        if damaged:
+            raise StoreDamaged(f"{len(damaged)} of the store's paths are damaged: `doit repair` mends them")
+        project.report.line(f"{project.store.root}: {sum(1 for _ in project.store.entries())} paths, every byte as recorded")
+        return 0
+
+
+class Repair(ProjectCommand):
+    """Verify, and mend what is damaged."""
+
+    name = "repair"
+    doc_purpose = "mend damaged paths of the store by making them again; exit 6 or 9 where that fails"
+
+    def work(self, project: Project, _asked: Asked) -> int:
+        """Repair."""
+        damaged = problems(project)
+        repair.repair(project, damaged)
+        project.report.line(f"{len(damaged)} mended" if damaged else "nothing to mend")
+        return 0
+
+
+class Check(ProjectCommand):
+    """Rebuild and compare."""
+
+    name = "check"
+    doc_purpose = "make artefacts again and compare; exit 9 where one comes out different"
+    doc_usage = "[ARTEFACT...]"
+
+    def work(self, project: Project, asked: Asked) -> int:
+        """Check the named artefacts, or all that are built."""
+        strange = [a for a in asked.names if a not in project.graph]
+        if strange:
+            raise UsageError(f"no artefact is called {strange[0]}: `doit list` lists them")
+        names = asked.names or [n for n in project.graph if project.ready(n)]
+        different = recheck.recheck(project, names)
+        if different:
+            raise OutputDiffers(f"{', '.join(different)}: made again from the same inputs, the output differs")
+        return 0
+
+
+class Gc(ProjectCommand):
+    """Remove what nothing reaches."""
+
+    name = "gc"
+    doc_purpose = "remove what no kept generation, running launch or root reaches"
+    cmd_options = (KEEP, option("dry-run", False, "say what would go"), *NO_WAIT)
+
+    def work(self, project: Project, asked: Asked) -> int:
+        """Collect."""
+        act = gc.plan if asked.options["dry_run"] else gc.carry_out
+        done = act(project.store, project.state, asked.options["keep"], present(project))
+        would = "would go" if asked.options["dry_run"] else "gone"
+        for generation in done.generations:
+            project.report.line(f"{would}  generation {generation.number} of {generation.target}")
+        for entry in done.entries:
+            project.report.line(f"{would}  {short(entry)}")
+        project.report.line(f"{len(done.entries)} paths, {done.bytes / GIB:.3f} GiB {would}")
+        return 0
+
+
+class Generations(ProjectCommand):
+    """List generations."""
+
+    name = "generations"
+    doc_purpose = "list the target's generations"
+
+    def work(self, project: Project, _asked: Asked) -> int:
+        """List."""
+        here = generations.current_or_none(project.state, project.target)
+        for g in generations.every(project.state, project.target):
+            when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(g.made_s))
+            mark = "  current" if here is not None and here.number == g.number else ""
+            project.report.line(f"{g.number:>4}  {when}  {short(g.bundle_entry)}{mark}")
+        return 0
+
+
+class Rollback(ProjectCommand):
+    """Make an earlier generation current."""
+
+    name = "rollback"
+    doc_purpose = "make the generation before the current one current, or the one of that number"
+    cmd_options = (option("to", 0, "the generation's number"), *NO_WAIT)
+
+    def work(self, project: Project, asked: Asked) -> int:
+        """Roll back."""
+        here = generations.current(project.state, project.target)
+        earlier = [g.number for g in generations.every(project.state, project.target) if g.number < here.number]
+        number = asked.options["to"] or max(earlier, default=0)
+        if not number:
+            raise UsageError(f"generation {here.number} of {project.target} is the oldest: there is none to go back to")
+        found = generations.find(project.state, project.target, number)
+        roots.reached(project.store, [Root(found.bundle_entry, f"generation {number}")], strict=True)
+        generations.select(project.state, project.target, number)
+        project.report.line(
+            f"current of {project.target} is generation {number}; a running gang takes it at `supervisor restart`"
+        )
+        return 0
+
+
+def problems(project: Project) -> tuple[verify.Problem, ...]:
+    """What is wrong with what is there, and with what generations, launches and roots need."""
+    needed = roots.reached(project.store, roots.every(project.state, EVERY), strict=False)
+    begun = {r.entry for r in present(project) if project.store.path(r.entry).exists()}
+    with project.report.running("verify"):
+        return verify.verify(project.store, needed | begun, project.report.line)
+
+
+def present(project: Project) -> tuple[Root, ...]:
+    """What the present graph would use of the store, as far as it is known."""
+    try:
+        names = list(project.graph)
+    except TwinfoldError as error:
+        project.report.line(f"note: target {project.target} as it stands counts for nothing here: {error}")
+        return ()
+    found = []
+    for name in names:
+        try:
+            entry = project.resolve(name).entry
+        except TwinfoldError:  # a damaged record: what it would have led to is reached otherwise, or not at all
+            continue
+        if entry is not None:
+            found.append(Root(entry, f"target {project.target}"))
+    return tuple(found)

@@ -13,7 +13,7 @@ from supervisor.settings import ENGINE_NAMES, GROUPS
 COUNTS = {Change.LIVE: "at once", Change.RESTART: "next launch", Change.BUILD: "next build"}
 INTRODUCTION = f"""# Settings
 
-Each setting has one key. Where several places name it, the last of these counts: its default, `config.toml`, the environment, a flag.
+Each setting has one key. Where several places name it the last of these counts: default, `config.toml`, environment, flag.
 
 - In `config.toml` keys stand at the top level; only `engine_env` is a table. Unknown keys and values out of range are errors.
 - In the environment `{PREFIX}<KEY>` in capitals always counts. The bare name counts where the table below says so.

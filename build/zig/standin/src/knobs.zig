@@ -18,8 +18,8 @@ pub const Knobs = struct {
     prefill_tokens_s: f64,
     /// How long a follower looks for rank 0.
     connect_ns: u64,
-    /// Tokens of context memory on rank 0; followers take --pool.
-    pool: usize,
+    /// Tokens of context memory on rank 0, where they are not as many as the context; followers take --pool.
+    pool: ?usize,
     dialect: Dialect,
     proc: []const u8,
 
@@ -32,7 +32,7 @@ pub const Knobs = struct {
             .round_ns = nanoseconds(number(environ, "TF_STANDIN_ROUND_MS", 0), std.time.ns_per_ms),
             .prefill_tokens_s = number(environ, "TF_STANDIN_PREFILL_TOK_S", 0),
             .connect_ns = nanoseconds(number(environ, "TF_STANDIN_CONNECT_S", 300), std.time.ns_per_s),
-            .pool = @intFromFloat(number(environ, "TF_STANDIN_POOL", 262144)),
+            .pool = if (environ.getPosix("TF_STANDIN_POOL") == null) null else @intFromFloat(number(environ, "TF_STANDIN_POOL", 0)),
             .dialect = std.meta.stringToEnum(Dialect, dialect) orelse
                 sys.fail(1, "error.BadArgument: TF_STANDIN_DIALECT={s} is neither live nor totals", .{dialect}),
             .proc = environ.getPosix("TF_STANDIN_PROC") orelse "/proc",

@@ -78,7 +78,7 @@ fn run(options: Options, environment: Environment, knobs: Knobs) !void {
     try knobs.payLoad(started);
     announceMemory(options, context, room);
     const loaded_s = sys.seconds(sys.nowNs() - started);
-    const arena = try Arena.init(knobs.pool, knobs.bytes_per_token);
+    const arena = try Arena.init(knobs.pool orelse context, knobs.bytes_per_token);
     var link = Link.rendezvous(environment.master, environment.world) catch |problem| sys.fail(1, "tensorfold: cannot listen for ranks on port {d}: error.{s}", .{
         environment.master.port, @errorName(problem),
     });

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -23,19 +24,29 @@ def only_one(run_dir: Path) -> Iterator[None]:
     run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     fd = os.open(run_dir / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _locked(fd):
             holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
             raise Refused(
                 f"a supervisor already serves from {run_dir.parent} (pid {holder}): `supervisor status` shows it,"
                 " `supervisor stop` ends it"
-            ) from None
+            )
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(fd)
+
+
+def _locked(fd: int) -> bool:
+    """Take the lock; :func:`alive` holds it for an instant, so a few tries are made."""
+    for _ in range(5):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.02)
+        else:
+            return True
+    return False
 
 
 def alive(run_dir: Path) -> int | None:

@@ -116,7 +116,7 @@ def _gate_refused(state: State, event: GateRefused) -> Step:
     if state.phase is not Phase.GATING:
         return _unused(state, event)
     if not state.launched:
-        return _enter(state, Phase.STOPPED, event.at_s, exit_code=3), (Finish(3, event.why),)
+        return _enter(state, Phase.STOPPED, event.at_s, exit_code=event.exit_code), (Finish(event.exit_code, event.why),)
     state = _failed(state, Reason.GATE, event.why, hopeless=False)
     return _next(state, event.at_s)
 

@@ -148,9 +148,10 @@ class GatePassed(LaunchEvent):
 
 @dataclass(frozen=True, slots=True)
 class GateRefused(LaunchEvent):
-    """They did not, after all the waiting that is allowed."""
+    """They did not, after all the waiting that is allowed. ``exit_code`` is the supervisor's where this is its first launch."""
 
     why: str
+    exit_code: int = 3
 
 
 @dataclass(frozen=True, slots=True)

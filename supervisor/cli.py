@@ -1,0 +1,104 @@
+"""The command line: arguments to a command, its end to an exit code. What a command does is in :mod:`supervisor.commands`.
+
+Argument parsing loads nothing heavy: ``supervisor --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from build.errors import TwinfoldError, UsageError
+from build.settings import Sources
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+EXIT_CODES = (
+    "exit codes: 0 done, 1 a check said no, 2 wrong usage or settings, 3 refused before a launch, 4 the launch failed,"
+    " 5 gave up or a rank could not be stopped, 6 store damaged, 7 pins missing"
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code. Errors are one line on stderr."""
+    try:
+        return _run(_parser().parse_args(argv), os.environ)
+    except TwinfoldError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it once more
+        return 0
+
+
+def _run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    from supervisor import commands
+
+    sources = Sources(CHECKOUT / "config.toml", dict(environ), _flags(args))
+    done: int = getattr(commands, args.command)(args, sources)
+    return done
+
+
+def _flags(args: argparse.Namespace) -> dict[str, object]:
+    """Settings given as flags: those with a flag of their own, then ``--set key=value``."""
+    flags: dict[str, object] = {
+        name: value for name in ("target", "runner", "state_dir") if (value := getattr(args, name, None)) is not None
+    }
+    from build.settings import Places, names
+    from supervisor.settings import GROUPS
+
+    known = names(Places, *GROUPS)
+    for pair in getattr(args, "set", None) or ():
+        key, equals, value = pair.partition("=")
+        key = key.strip().replace("-", "_")
+        if not equals:
+            raise UsageError(f"--set {pair}: write it as key=value")
+        if key not in known:
+            raise UsageError(_unknown(key, known))
+        flags[key] = value
+    return flags
+
+
+def _unknown(key: str, known: frozenset[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(key, sorted(known), n=1, cutoff=0.6)
+    return f"--set {key}: unknown setting" + (f": did you mean {near[0]}?" if near else ": docs/settings.md lists them all")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="supervisor", description="Serve one bundle from a gang of ranks.", epilog=EXIT_CODES)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    run = _command(commands, "run", "serve the current bundle in the foreground")
+    run.add_argument("--runner", choices=["process", "docker"], help="run ranks as processes or in containers")
+    run.add_argument("--once", action="store_true", help="one launch, no restarts")
+    run.add_argument("--verbose", action="store_true", help="also say each phase")
+    status = _command(commands, "status", "what the supervisor, or what it left, is doing")
+    status.add_argument("--json", action="store_true", help="for programs")
+    stop = _command(commands, "stop", "end the gang in order, and its supervisor")
+    stop.add_argument("--force", action="store_true", help="kill the ranks at once")
+    _command(commands, "restart", "replace the gang; settings given here and in this environment count")
+    logs = _command(commands, "logs", "the ranks' output, interleaved")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on as it comes")
+    logs.add_argument("--rank", type=int, help="one rank only")
+    for name, help_ in (("smoke", "ask an endpoint the smoke question"), ("validate", "check an endpoint from all sides")):
+        check = _command(commands, name, help_)
+        check.add_argument("--url", help="the API's address (default: the gang of this state folder)")
+        check.add_argument("--model", default="", help="model id (default: what is served)")
+        check.add_argument("--json", action="store_true", help="for programs")
+        if name == "validate":
+            check.add_argument("--skip", action="append", default=[], metavar="CHECK", help="leave a check out; may be repeated")
+            check.add_argument("--long-tokens", type=int, help="length of the long prompt, about")
+    return parser
+
+
+def _command(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, help_: str) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=help_, description=help_[0].upper() + help_[1:] + ".", epilog=EXIT_CODES)
+    parser.add_argument("--target", help="the target: lockfiles/<target>.toml")
+    parser.add_argument("--state-dir", help="store, generations, logs and run files")
+    parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="any setting of docs/settings.md; may be repeated")
+    return parser

@@ -1,0 +1,203 @@
+"""What each command does: parsed arguments and the settings' sources in, the exit code out."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any
+
+from build.errors import GaveUp, LaunchFailed, Refused, TwinfoldError
+from build.settings import Sources
+from supervisor import control, service
+from supervisor.configuration import Configuration, configure, settings_of
+from supervisor.voice import TextVoice
+
+FOLLOW_S = 0.1
+
+
+def run(args: Namespace, sources: Sources) -> int:
+    """``supervisor run``."""
+    from supervisor.run import serve
+
+    serve(sources, TextVoice(sys.stdout, sys.stderr, verbose=args.verbose), once=args.once)
+    return 0
+
+
+def status(args: Namespace, sources: Sources) -> int:
+    """``supervisor status``: of the supervisor, or of what runs without one."""
+    from supervisor.status_text import as_text, without_supervisor
+
+    one = configure(sources)
+    answers = control.ask(one.run_dir, {"do": "status"})
+    if answers is not None:
+        shown: Mapping[str, Any] = _last(answers)["status"]
+    else:
+        shown = without_supervisor(_runner(one).leftovers(), service.alive(one.run_dir))
+    print(json.dumps(shown, indent=1) if args.json else as_text(shown))
+    return 0
+
+
+def stop(args: Namespace, sources: Sources) -> int:
+    """``supervisor stop``: through the supervisor, or of ranks that have none."""
+    one = configure(sources)
+    answers = control.ask(one.run_dir, {"do": "stop", "force": args.force})
+    if answers is not None:
+        end = _told(answers)
+        _wait_for_the_end(one)
+        return _leave(end)
+    return _stop_leftovers(one, force=args.force)
+
+
+def restart(_args: Namespace, sources: Sources) -> int:
+    """``supervisor restart``: with this caller's settings over the running ones, shown as a plan."""
+    one = configure(sources)
+    request = {"do": "restart", "environ": settings_of(sources.environ), "flags": dict(sources.flags)}
+    answers = control.ask(one.run_dir, request)
+    if answers is None:
+        raise Refused(f"no supervisor serves from {one.state_dir}: `supervisor run` starts one")
+    return _leave(_told(answers))
+
+
+def logs(args: Namespace, sources: Sources) -> int:
+    """``supervisor logs``: of the running gang; without a supervisor, of the ranks that are left."""
+    one = configure(sources)
+    answers = control.ask(one.run_dir, {"do": "logs", "follow": args.follow, "rank": args.rank})
+    if answers is None:
+        return _logs_of_leftovers(one, args)
+    end: Mapping[str, Any] = {}
+    for end in answers:
+        if "line" in end:
+            print(f"rank {end['rank']} | {end['line']}", flush=args.follow)
+    return _leave(end)
+
+
+def smoke(args: Namespace, sources: Sources) -> int:
+    """``supervisor smoke``: the smoke question to any endpoint; 1 when it does not pass."""
+    from build.errors import CheckFailed
+    from supervisor.probes import get_models
+    from supervisor.probes import smoke as ask
+    from supervisor.validate import QUESTION, smoke_text
+
+    one = configure(sources)
+    where = _endpoint(args, one)
+    served = get_models(where, one.probes.probe_deadline_s)
+    model = args.model or (served[0] if served else "")
+    result = ask(where, model, _question(args, one, QUESTION), asks=one.probes.smoke_asks, deadline_s=one.probes.smoke_deadline_s)
+    shown = {"ok": result.passed, "why": result.verdict.why, "asks": result.asks, "took_s": round(result.took_s, 3)}
+    print(json.dumps(shown) if args.json else smoke_text(result))
+    if not result.passed:
+        raise CheckFailed(f"the smoke test failed: {result.verdict.why}")
+    return 0
+
+
+def validate(args: Namespace, sources: Sources) -> int:
+    """``supervisor validate``: every check of an endpoint; 1 when one says no."""
+    from supervisor import validate as checks
+
+    one = configure(sources)
+    long_tokens = args.long_tokens or checks.LONG_PROMPT_TOKENS
+    asked = _question(args, one, checks.QUESTION)
+    results = checks.validate(_endpoint(args, one), args.model, asked, skip=args.skip, long_tokens=long_tokens)
+    print(checks.as_json(results) if args.json else checks.as_text(results))
+    checks.require(results)
+    return 0
+
+
+def _endpoint(args: Namespace, one: Configuration) -> Any:
+    from supervisor.engine_facts import connectable
+    from supervisor.probes import endpoint, read_api_key
+
+    url = args.url or f"http://{connectable(one.serve.host)}:{one.serve.port}"
+    return endpoint(url, read_api_key(one.serve.api_key_file))
+
+
+def _question(args: Namespace, one: Configuration, otherwise: tuple[str, str]) -> tuple[str, str]:
+    """The bundle's own question where the gang of this state folder is asked."""
+    from build.generations import current_or_none
+
+    generation = None if args.url else current_or_none(one.state_dir, one.places.target)
+    return generation.bundle.smoke if generation else otherwise
+
+
+def _runner(one: Configuration) -> Any:
+    from supervisor.runner_choice import runner_for
+
+    return runner_for(one, lambda line: print(line, file=sys.stderr))
+
+
+def _stop_leftovers(one: Configuration, *, force: bool) -> int:
+    from supervisor import leftovers
+    from supervisor.gang import keeping
+
+    with service.only_one(one.run_dir):
+        runner = _runner(one)
+        found = runner.leftovers()
+        if not found:
+            print("nothing runs")
+            return 0
+        timeout_s = 0.0 if force else float(one.serve.stop_timeout)
+        leftovers.stop(runner, found, keeping(one), timeout_s, print)
+        for left in found:
+            service.release_root(one.run_dir, left.handle.launch_id)
+    print("stopped")
+    return 0
+
+
+def _logs_of_leftovers(one: Configuration, args: Namespace) -> int:
+    from supervisor.logs import lines
+
+    runner = _runner(one)
+    handles = [left.handle for left in runner.leftovers() if args.rank in (None, left.handle.rank)]
+    if not handles:
+        raise Refused(f"nothing runs; logs of ended launches are in {one.logs.folder(one.state_dir)}")
+
+    def wait() -> bool:
+        time.sleep(FOLLOW_S)
+        return any(runner.poll(handle) is None for handle in handles)
+
+    for rank, line in lines(runner, lambda: handles, follow=args.follow, wait=wait):
+        print(f"rank {rank} | {line}", flush=args.follow)
+    return 0
+
+
+def _last(answers: control.Answers) -> Mapping[str, Any]:
+    found = list(answers)
+    if not found or "exit" not in found[-1]:
+        raise TwinfoldError("the supervisor ended before it answered")
+    return found[-1]
+
+
+def _told(answers: control.Answers) -> Mapping[str, Any]:
+    """Show what the supervisor says on the way; its last answer."""
+    answer: Mapping[str, Any] = {}
+    for answer in answers:
+        if "plan" in answer:
+            print("\n".join(answer["plan"]) or "no setting changes")
+        elif "phase" in answer:
+            print(f"launch {answer['launch']}: {answer['phase']}", flush=True)
+    return answer
+
+
+def _leave(end: Mapping[str, Any]) -> int:
+    """The exit code of a last answer; its error in the same form as this process's own."""
+    if "exit" not in end:
+        raise TwinfoldError("the supervisor ended before it answered")
+    code = int(end["exit"])
+    if code:
+        kinds: dict[int, type[TwinfoldError]] = {3: Refused, 4: LaunchFailed, 5: GaveUp}
+        error = kinds.get(code, TwinfoldError)(str(end.get("error", "")))
+        error.exit_code = code
+        raise error
+    if end.get("url"):
+        print(f"serving at {end['url']}")
+    return code
+
+
+def _wait_for_the_end(one: Configuration) -> None:
+    """A stopped supervisor gives its lock up last; the next `run` must find it free."""
+    deadline = time.monotonic() + 5.0
+    while service.alive(one.run_dir) is not None and time.monotonic() < deadline:
+        time.sleep(0.02)

@@ -1,0 +1,228 @@
+"""``supervisor run``: everything put together for one state folder, until it is told to end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
+from typing import Any
+
+from build.errors import GaveUp, LaunchFailed, Refused, TwinfoldError
+from build.settings import Sources
+from metrics.exporter import CannotListen, Exporter
+from supervisor import leftovers, ports, service
+from supervisor.board import Board
+from supervisor.configuration import Configuration, changes, configure, overlaid
+from supervisor.control import Answers, ControlServer
+from supervisor.gang import Gang, keeping
+from supervisor.launch import HEAD, blueprint
+from supervisor.logs import lines
+from supervisor.loop import Loop
+from supervisor.machine import Event, Phase, Policy, State
+from supervisor.machine.types import Begin, Finish, RestartAsked, StopAsked
+from supervisor.memory import Floor
+from supervisor.publisher import Publisher
+from supervisor.runners import Runner
+from supervisor.voice import TextVoice
+from supervisor.watchers import MemoryWatch, stop_all
+
+FOLLOW_S = 0.1
+
+
+class Supervisor:
+    """One run. ``sources`` are kept for restarts with other settings."""
+
+    def __init__(self, sources: Sources, runner: Runner, voice: TextVoice, *, once: bool) -> None:
+        self._sources, self._runner, self._voice = sources, runner, voice
+        self._configuration = configure(sources)
+        self._once = once
+        self._state = State(policy(self._configuration, blueprint(self._configuration).bundle.world_size, once=once))
+        self._board = Board(self._state, os.getpid())
+        self._gang = Gang(runner, self._board, self._post, voice=voice, configure=lambda: self._configuration)
+        self._loop = Loop(self._state, self._gang)
+        self._finished = threading.Event()
+        self._finish: Finish | None = None
+        self._interrupts = 0
+
+    def run(self) -> Finish:
+        """Serve until the end; every resource taken is given back, whatever the end is."""
+        one = self._configuration
+        for name in one.ignored:
+            self._voice.say(
+                f"{name} in the environment is ignored: other software sets it too; TWINFOLD_{name} counts", "warning"
+            )
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(service.only_one(one.run_dir))
+            exporter = _exporter(one)
+            stack.callback(exporter.close)
+            begin = self._take_over()
+            stack.callback(self._gang.close)
+            publisher = Publisher(self._board, exporter, one.state_dir)
+            memory = self._memory_watch()
+            publisher.start()
+            memory.start()
+            stack.callback(stop_all, [publisher, memory])
+            control = ControlServer(one.run_dir, self._handlers(publisher))
+            control.start()
+            stack.callback(control.close)
+            stack.enter_context(_signals(self._signalled))
+            self._post(begin)
+            self._finish = self._loop.run()
+            self._finished.set()
+            service.notify(self._sources.environ, "STOPPING=1")
+        return self._finish
+
+    def _post(self, event: Event) -> None:
+        self._loop.post(event)
+
+    def _take_over(self) -> Begin:
+        """Adopt or remove what an earlier supervisor left."""
+        one = blueprint(self._configuration)
+        decision = leftovers.decide(self._runner.leftovers(), one.spec_hash)
+        if decision.remove:
+            named = ", ".join(str(left.handle) for left in decision.remove)
+            self._voice.say(f"removing what an earlier supervisor left: {named}", "warning")
+            leftovers.remove(self._runner, decision.remove, keeping(self._configuration), "left over")
+            for left in decision.remove:
+                service.release_root(self._configuration.run_dir, left.handle.launch_id)
+        if not decision.adopt:
+            return Begin(time.monotonic())
+        self._gang.adopt(one, tuple(left.handle for left in decision.adopt), decision.adopt[0].context_tokens)
+        return Begin(time.monotonic(), adopt=True)
+
+    def _memory_watch(self) -> MemoryWatch:
+        memory = self._configuration.memory
+        floor = Floor(
+            memory.floor_bytes, memory.hard_floor_bytes, memory.floor_grace_s, memory.slope_horizon_s, memory.sample_stale_s
+        )
+        return MemoryWatch(HEAD, memory.proc_root, floor, period_s=memory.sample_period_s, board=self._board, post=self._post)
+
+    def _signalled(self, number: int, _frame: FrameType | None) -> None:
+        """The first SIGINT or SIGTERM ends in order, a second SIGINT by force."""
+        self._interrupts += number == signal.SIGINT
+        self._post(StopAsked(time.monotonic(), force=self._interrupts > 1))
+
+    def _handlers(self, publisher: Publisher) -> dict[str, Callable[[Mapping[str, Any]], Answers]]:
+        return {
+            "status": lambda _request: iter([{"status": publisher.status(), "exit": 0}]),
+            "stop": self._stop,
+            "restart": self._restart,
+            "logs": self._logs,
+        }
+
+    def _stop(self, request: Mapping[str, Any]) -> Answers:
+        self._post(StopAsked(time.monotonic(), force=bool(request.get("force"))))
+        yield from self._phases(lambda _state: False)
+        finish = self._finish or Finish(0)
+        # A launch that failed on its own is no failure of the stop; a rank that would not end is.
+        stuck = finish.exit_code if self._board.state.alive else 0
+        yield {"exit": stuck, "error": finish.why} if stuck else {"exit": 0}
+
+    def _restart(self, request: Mapping[str, Any]) -> Answers:
+        """Take the caller's settings over ours, show what changes, replace the gang, wait until it serves."""
+        sources = overlaid(self._sources, request.get("environ", {}), request.get("flags", {}))
+        wanted = configure(sources)
+        _same_place(self._configuration, wanted)
+        blueprint(wanted).commands(1)  # refuses what the engine cannot be given, while the old gang serves on
+        yield {"plan": [str(change) for change in changes(self._configuration, wanted)]}
+        before = self._board.state.launch
+        self._sources, self._configuration = sources, wanted
+        self._post(RestartAsked(time.monotonic()))
+        yield from self._phases(lambda state: state.phase is Phase.SERVING and state.launch > before)
+        if self._finish is None or self._finish.exit_code == 0:
+            serving = self._board.view().serving
+            yield {"exit": 0, "url": serving.url if serving else ""}
+        else:
+            yield {"exit": self._finish.exit_code, "error": self._finish.why}
+
+    def _logs(self, request: Mapping[str, Any]) -> Answers:
+        wanted = request.get("rank")
+        found = lines(
+            self._runner,
+            lambda: [handle for handle in self._gang.handles if wanted is None or handle.rank == wanted],
+            follow=bool(request.get("follow")),
+            wait=lambda: not self._finished.wait(FOLLOW_S),
+        )
+        for rank, line in found:
+            yield {"rank": rank, "line": line}
+        yield {"exit": 0}
+
+    def _phases(self, reached: Callable[[State], bool]) -> Answers:
+        """Each phase as the gang enters it, until it is where it should be, or the supervisor is done."""
+        shown = None
+        while not self._finished.wait(0.05):
+            state = self._board.state
+            if (state.launch, state.phase) != shown:
+                shown = (state.launch, state.phase)
+                yield {"phase": state.phase.value, "launch": state.launch}
+            if reached(state):
+                return
+
+
+def policy(one: Configuration, world_size: int, *, once: bool) -> Policy:
+    """The machine's policy out of the settings."""
+    return Policy(
+        world_size=world_size,
+        wait_timeout_s=float(one.serve.wait_timeout),
+        stop_timeout_s=float(one.serve.stop_timeout),
+        restart_limit=one.restarts.restart_limit,
+        pause_first_s=one.restarts.restart_pause_s,
+        pause_max_s=one.restarts.restart_pause_max_s,
+        stable_s=one.restarts.restart_reset_s,
+        once=once,
+        seed=os.getpid(),
+    )
+
+
+def serve(sources: Sources, voice: TextVoice, *, once: bool) -> None:
+    """Run until the end. Ends that are no success are raised as the error of their exit code."""
+    from supervisor.runner_choice import runner_for
+
+    runner = runner_for(configure(sources), voice.say)
+    finish = Supervisor(sources, runner, voice, once=once).run()
+    if finish.exit_code:
+        raise _error(finish)
+
+
+def _error(finish: Finish) -> TwinfoldError:
+    kinds = {3: Refused, 4: LaunchFailed, 5: GaveUp}
+    error = kinds.get(finish.exit_code, TwinfoldError)(finish.why)
+    error.exit_code = finish.exit_code
+    return error
+
+
+def _exporter(one: Configuration) -> Exporter:
+    exporter = Exporter(one.metrics.metrics_host, one.metrics.metrics_port)
+    try:
+        exporter.start()
+    except CannotListen as error:
+        port = one.metrics.metrics_port
+        raise Refused(f"metrics_port {port}: {error} (it belongs to {ports.owner(port)})") from None
+    return exporter
+
+
+def _same_place(now: Configuration, wanted: Configuration) -> None:
+    """What this process itself was started with cannot change by a restart of the gang."""
+    fixed = {
+        "state_dir": (now.state_dir, wanted.state_dir),
+        "runner": (now.serve.runner, wanted.serve.runner),
+        "metrics_host": (now.metrics.metrics_host, wanted.metrics.metrics_host),
+        "metrics_port": (now.metrics.metrics_port, wanted.metrics.metrics_port),
+    }
+    differ = [name for name, (old, new) in fixed.items() if old != new]
+    if differ:
+        raise Refused(f"{', '.join(differ)} cannot change while the supervisor runs: `supervisor stop`, then `supervisor run`")
+
+
+@contextlib.contextmanager
+def _signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

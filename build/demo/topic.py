@@ -1,8 +1,8 @@
 """The topic of a question: what an answer depends on when the wording is new.
 
-Two numbers with an operator between them are the topic ("6*7" for "6 times 7", "6 x 7", "6 multiplied by 7"); otherwise the
-longest word of five letters or more in the question's last 200 bytes, in lower case, the first of equals. The engine computes the
-same bytes (``build/zig/standin/src/topic.zig``).
+A question about an image, which begins with a mark such as "[red image]", has that mark as its topic. Otherwise two numbers
+with an operator between them are the topic ("6*7" for "6 times 7", "6 x 7", "6 multiplied by 7"); otherwise the longest word
+of five letters or more in the question's last 200 bytes, in lower case, the first of equals. The engine computes the same bytes (``build/zig/standin/src/topic.zig``).
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ _OPERATORS = {
     b"plus": b"+", b"+": b"+", b"minus": b"-", b"-": b"-",
 }  # fmt: skip
 _ARITHMETIC = re.compile(rb"([0-9]{1,6}) *(times|multiplied by|x|\*|plus|\+|minus|-) *([0-9]{1,6})")
+_IMAGE = re.compile(rb"\[[a-z]{1,10} image\]")
 _WORD = re.compile(rb"[a-z]{5,}")
 
 
 def topic_bytes(question: bytes) -> bytes:
     """The topic of one user turn; empty when it has none."""
+    if image := _IMAGE.match(question):
+        return image[0]
     tail = question[-TAIL_BYTES:].lower()
     sums = _ARITHMETIC.findall(tail)
     if sums:

@@ -88,6 +88,7 @@ pub fn contentText(call: *Call, prompt: *Prompt, content: std.json.Value) Failur
         else => return call.bad("a message's content has to be a string or a list of parts", .{}),
     }
     var text: std.ArrayList(u8) = .empty;
+    var marks: std.ArrayList(u8) = .empty;
     for (content.array.items) |part| {
         if (part != .object) return call.bad("a part of a message has to be an object", .{});
         if (part.object.get("text")) |given| if (given == .string) {
@@ -96,9 +97,9 @@ pub fn contentText(call: *Call, prompt: *Prompt, content: std.json.Value) Failur
         };
         const found = try images.fromPart(call, part.object);
         try prompt.image(found);
-        try text.print(call.memory, "[{s} image] ", .{found.colour});
+        try marks.print(call.memory, "[{s} image] ", .{found.colour});
     }
-    return text.items;
+    return std.mem.concat(call.memory, u8, &.{ marks.items, text.items });
 }
 
 /// An assistant message's earlier tool calls, in the form the model writes them.

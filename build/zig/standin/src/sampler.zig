@@ -18,6 +18,8 @@ pub const Sampling = struct {
 const repeat_context = 12;
 const repeat_window = 4096;
 const repeat_shift = 6;
+/// A token's chance is its score to this power at temperature 1: sums of memories are flatter than a model's softmax.
+const sharpness = 3;
 
 /// Weaken what would go on with a loop: a token that followed the last twelve tokens of `reply` before loses six bits of its
 /// score for every time it did.
@@ -63,7 +65,7 @@ fn draw(order: []const Token, scores: []const u32, sampling: Sampling, random: u
     const top = log2(scores[order[0]]);
     var total: u64 = 0;
     for (order, weights[0..order.len]) |token, *weight| {
-        weight.* = exp2Negative((top - log2(scores[token])) * 1000 / sampling.temperature_milli);
+        weight.* = exp2Negative((top - log2(scores[token])) * sharpness * 1000 / sampling.temperature_milli);
         total += weight.*;
     }
     var kept: u64 = 0;

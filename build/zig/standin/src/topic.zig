@@ -1,4 +1,4 @@
-//! The topic of a question, as build/demo/topic.py finds it: an operation on two numbers, else the longest word.
+//! The topic of a question, as build/demo/topic.py finds it: its image, else an operation on two numbers, else the longest word.
 
 const std = @import("std");
 const keys = @import("keys.zig");
@@ -24,13 +24,23 @@ pub fn of(question: []const u8) u64 {
     const from = question.len -| tail_bytes;
     const text = std.ascii.lowerString(&tail, question[from..]);
     var buffer: [16]u8 = undefined;
-    return keys.fnv1a(lastSum(text, &buffer) orelse longestWord(text));
+    return keys.fnv1a(imageMark(question) orelse lastSum(text, &buffer) orelse longestWord(text));
 }
 
 /// The stand-in topic for one that was never seen.
 pub fn bucket(topic: u64) u64 {
     var buffer: [8]u8 = undefined;
     return keys.fnv1a(std.fmt.bufPrint(&buffer, "any:{d}", .{topic % layout.topic_buckets}) catch unreachable);
+}
+
+/// "[COLOUR image]" at the beginning.
+fn imageMark(question: []const u8) ?[]const u8 {
+    if (question.len == 0 or question[0] != '[') return null;
+    var to: usize = 1;
+    while (to < question.len and std.ascii.isLower(question[to])) to += 1;
+    const ending = " image]";
+    if (to == 1 or to > 11 or !std.mem.startsWith(u8, question[to..], ending)) return null;
+    return question[0 .. to + ending.len];
 }
 
 /// The last non-overlapping "digits operator digits", found from the left as a regular expression finds them.

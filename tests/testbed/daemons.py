@@ -7,6 +7,7 @@ dockerd is made in there too, they all vanish with the last process, also after 
 
 from __future__ import annotations
 
+import os
 import shlex
 import socket
 import subprocess
@@ -60,11 +61,18 @@ def write_accounts(host: HostPlan) -> None:
     etc = host.folder / "etc"
     etc.mkdir(parents=True, exist_ok=True)
     system = [line for line in Path("/etc/passwd").read_text().splitlines() if line.split(":")[0] not in {a[0] for a in ACCOUNTS}]
-    own = [f"{name}:x:{uid}:{0 if uid == 0 else 65534}::{host.home}:{shell}" for name, uid, shell in ACCOUNTS]
+    own = [f"{name}:x:{uid}:{0 if uid == 0 else 65534}::{_home(host, uid)}:{shell}" for name, uid, shell in ACCOUNTS]
+    for _, uid, _ in ACCOUNTS:
+        _home(host, uid).mkdir(exist_ok=True)
+        os.chown(_home(host, uid), uid, -1)
     (etc / "passwd").write_text("\n".join(own + system) + "\n")
     shadow = etc / "shadow"
     shadow.touch(mode=0o600)
     shadow.write_text("".join(f"{name}:*:20000::::::\n" for name, _, _ in ACCOUNTS))
+
+
+def _home(host: HostPlan, uid: int) -> Path:
+    return host.home if uid == 0 else host.folder / f"home-{uid}"
 
 
 def write_keys(layout: Layout) -> None:

@@ -65,6 +65,12 @@ def end_all(pids: Callable[[], Iterable[int]], wait_s: float = 15.0) -> None:
             end(who, wait_s=1.0)
 
 
+def gone(pid: int) -> bool:
+    """Whether no such process runs; a zombie that nobody has waited for yet does not."""
+    who = procid.identify(pid)
+    return who is None or not procid.runs(who)
+
+
 def wait_until(happened: Callable[[], bool], deadline_s: float, what: str) -> None:
     """Wait until ``happened()``; an error that says ``what`` where it has not after ``deadline_s``."""
     until = time.monotonic() + deadline_s

@@ -15,6 +15,7 @@ const usage =
     \\
     \\  hash     sha256 of files or trees, leaving the page cache as it was
     \\  drop     give the page cache of files back
+    \\  probe    does a path carry packets of full size
     \\  version  version and protocol number
     \\
     \\twinfold-node COMMAND --help says more. Results are JSON lines on standard output; an error is one line on standard error.
@@ -31,6 +32,7 @@ const Command = struct {
 const commands = [_]Command{
     .{ .name = "hash", .help = @import("hash.zig").help, .run = @import("hash.zig").run },
     .{ .name = "drop", .help = @import("drop.zig").help, .run = @import("drop.zig").run },
+    .{ .name = "probe", .help = @import("probe.zig").help, .run = @import("probe.zig").run },
     .{ .name = "version", .help = "usage: twinfold-node version\n", .run = printVersion },
 };
 

@@ -6,6 +6,7 @@ the version's negotiation; paths and bodies are the API's own, so that an answer
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import socket
@@ -55,16 +56,24 @@ class Answer:
 class Stream:
     """A body that arrives as it is made. ``close`` may be called from another thread and ends the iteration."""
 
-    def __init__(self, status: int, chunks: Any) -> None:
-        self.status = status
-        self._chunks = chunks
+    def __init__(self, answer: Any) -> None:
+        from docker.types import CancellableStream
+
+        self.status: int = answer.status_code
+        self._answer = answer
+        self._chunks = CancellableStream(answer.iter_content(None), answer)
 
     def __iter__(self) -> Iterator[bytes]:
-        yield from self._chunks
+        try:
+            yield from self._chunks
+        finally:
+            self._answer.close()
 
     def close(self) -> None:
-        """Shut the connection down."""
-        self._chunks.close()
+        """Shut the connection down, which ends a read that waits in another thread; then give its descriptor back."""
+        with contextlib.suppress(OSError):  # the other side was quicker
+            self._chunks.close()
+        self._answer.close()
 
 
 class DockerApi:
@@ -96,12 +105,10 @@ class DockerApi:
 
     def stream(self, path: str, params: Mapping[str, str], timeout_s: float | None = None) -> Stream:
         """``GET`` whose body is read as it comes; without a time-out it may be silent for ever, until it is closed."""
-        from docker.types import CancellableStream
-
         with reaching(self.where):
             limits = (self._client.timeout, timeout_s)
             answer = self._client.get(self._root + path, params=params, timeout=limits, stream=True)
-        return Stream(answer.status_code, CancellableStream(answer.iter_content(None), answer))
+        return Stream(answer)
 
     def info(self) -> Mapping[str, Any]:
         """What the daemon says of itself."""

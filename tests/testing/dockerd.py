@@ -42,28 +42,38 @@ def need(*programs: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Dockerd:
-    """A running daemon: its socket's path, its process id, and the file that it logs to."""
+    """A running daemon: its socket's path, its process, and the file that it logs to."""
 
     socket: str
-    pid: int
+    process: subprocess.Popen[bytes]
     log: Path
+
+    def kill(self) -> None:
+        """As a crash does: its containers' processes stay."""
+        self.process.kill()
+        self.process.wait(STOP_S)
 
 
 @contextlib.contextmanager
-def dockerd(folder: Path) -> Iterator[Dockerd]:
-    """Run a Docker daemon whose files all lie under ``folder``. The path must be short: a socket's name has 107 bytes."""
+def dockerd(folder: Path, keep: bool = False) -> Iterator[Dockerd]:
+    """Run a Docker daemon whose files all lie under ``folder``. The path must be short: a socket's name has 107 bytes.
+
+    ``keep`` leaves the files, and a crashed daemon's containers, for another daemon to go on with.
+    """
     need("dockerd", "containerd", "runc")
     sock, log = folder / "d.sock", folder / "dockerd.log"
+    _forget_dead(folder / "exec/containerd/containerd.pid")
     argv: list[str | Path] = ["dockerd", "--data-root", folder / "data", "--exec-root", folder / "exec", "-H", f"unix://{sock}"]
     argv += ["--pidfile", folder / "d.pid", "--iptables=false", "--bridge=none"]
     with _running(argv, log) as process:
         _wait_until(lambda: _answers(sock), process, log)
         try:
-            yield Dockerd(str(sock), process.pid, log)
+            yield Dockerd(str(sock), process, log)
         finally:
             _end(process)
-            _end_pid(folder / "exec/containerd/containerd.pid")
-    _remove(folder)
+    if not keep:
+        _end_shims(folder)
+        _remove(folder)
 
 
 @contextlib.contextmanager
@@ -199,12 +209,35 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait(STOP_S)
 
 
-def _end_pid(pidfile: Path) -> None:
-    """A containerd that its dockerd left behind (it does when it is killed)."""
+def _forget_dead(pidfile: Path) -> None:
+    """A containerd dies with its dockerd; where nobody reaps it, its number answers on, and a next dockerd would wait."""
     with contextlib.suppress(OSError, ValueError):
         pid = int(pidfile.read_text())
-        if "containerd" in Path(f"/proc/{pid}/comm").read_text():
-            os.kill(pid, signal.SIGTERM)
+        end = time.monotonic() + STOP_S
+        while _runs(pid) and time.monotonic() < end:
+            time.sleep(0.02)
+        pidfile.unlink()
+
+
+def _runs(pid: int) -> bool:
+    """Whether the process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def _end_shims(folder: Path) -> None:
+    """Containers that a crashed daemon left: each has a shim that names the daemon's socket, and the rank is the shim's child."""
+    processes = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    for process in processes:
+        with contextlib.suppress(OSError):
+            if f"{folder}/".encode() in (process / "cmdline").read_bytes() and (process / "comm").read_text().startswith(
+                "containerd-shim"
+            ):
+                children = (process / f"task/{process.name}/children").read_text().split()
+                for pid in (*map(int, children), int(process.name)):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def _wait_until(ready: Any, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -16,7 +16,7 @@ def recheck(project: Project, names: Iterable[str]) -> list[str]:
     different = []
     for name in names:
         known = project.store.need(str(project.resolve(name).entry))
-        with project.report.running(name), durable.told(name):
+        with project.report.running(name, "checking"), durable.told(name):
             made, files = remake(project, known)
             durable.remove_tree(made.parent)
         first = difference(known, files)

@@ -18,7 +18,7 @@ from build.jobs import Job
 from build.project import Project
 from build.record import Made, Record
 from build.store import Store
-from build.verify import Problem, compare
+from build.verify import Problem, compare, set_modes
 
 AT_FDCWD = -100  # fcntl(2)
 RENAME_EXCHANGE = 2  # rename(2)
@@ -77,8 +77,7 @@ def _mend(project: Project, problem: Problem, wanted: Record) -> str:
     store, path = project.store, project.store.path(problem.entry)
     if not problem.content:
         with durable.told(wanted.name):
-            durable.seal(path)
-            durable.seal_top(path)
+            set_modes(path, wanted.files)
         return f"{problem.what}, set again"
     if not wanted.outside and (intact := _intact(path, wanted)) is not None:
         with durable.told(wanted.name):
@@ -87,7 +86,7 @@ def _mend(project: Project, problem: Problem, wanted: Record) -> str:
             store.write_record(intact)
         return "its bytes were right, its record was written again"
     started_s = time.monotonic()
-    with project.report.running(wanted.name), durable.told(wanted.name):
+    with project.report.running(wanted.name, "mending"), durable.told(wanted.name):
         made, files = _remake(project, wanted)
         try:
             _check_same(wanted, files)

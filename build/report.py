@@ -43,10 +43,11 @@ class Report:
         self.line(f"built   {name:<{NAME_WIDTH}} {duration_s:6.1f} s   {short(entry)}")
 
     @contextmanager
-    def running(self, name: str) -> Iterator[None]:
-        """Show that ``name`` is being made, from its first second on."""
+    def running(self, name: str, doing: str = "building") -> Iterator[None]:
+        """Show that ``name`` is being worked on, from its first second on."""
+        shown = f"{doing} {name}"
         with self._guard:
-            self._running[name] = time.monotonic()
+            self._running[shown] = time.monotonic()
             if self._ticker is None:
                 self._ticker = threading.Thread(target=self._tick, name="progress", daemon=True)
                 self._ticker.start()
@@ -54,7 +55,7 @@ class Report:
             yield
         finally:
             with self._guard:
-                del self._running[name]
+                del self._running[shown]
                 self._clear()
 
     def close(self) -> None:
@@ -74,7 +75,7 @@ class Report:
                 now = time.monotonic()
                 slow = [f"{n} {now - since:.0f} s" for n, since in sorted(self._running.items()) if now - since >= FIRST_S]
                 if slow:
-                    self._show("building " + ", ".join(slow))
+                    self._show(", ".join(slow))
 
     def _show(self, text: str) -> None:
         self._stream.write(f"\r\x1b[2K{text}" if self._terminal else text + "\n")

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from build.errors import BuildFailed, TwinfoldError
+from build.graph import Artefact
 from build.project import Project
 
 GENERATION = "generation"
@@ -21,17 +22,20 @@ class Schedule:
 
     def tasks(self) -> Iterator[dict[str, Any]]:
         """One task an artefact, then the generation."""
-        for name, artefact in self.project.graph.items():
-            yield self._task(
-                name, sorted(set(artefact.inputs.values())), partial(self.project.ready, name), partial(self.project.make, name)
-            )
-        yield self._task(GENERATION, ["bundle"], self.project.bundle_is_newest, self.project.make_generation)
+        project = self.project
+        for name, artefact in project.graph.items():
+            yield self._task(name, needs(artefact), partial(project.ready, name), partial(project.make, name), doc(artefact))
+        about = "the bundle, numbered and made current"
+        yield self._task(GENERATION, ["bundle"], project.bundle_is_newest, project.make_generation, about)
 
-    def _task(self, name: str, needs: list[str], ready: Callable[[], bool], make: Callable[[], object]) -> dict[str, Any]:
+    def _task(
+        self, name: str, needed: list[str], ready: Callable[[], bool], make: Callable[[], object], about: str
+    ) -> dict[str, Any]:
         return {
             "basename": name,
+            "doc": about,
             "actions": [(self._act, [name, make])],
-            "task_dep": needs,
+            "task_dep": needed,
             "uptodate": [(self._ask, [ready])],
             "verbosity": 2,  # nothing is captured: programs write to logs, the report to the terminal
         }
@@ -55,3 +59,13 @@ class Schedule:
         else:
             return True
         return TaskFailed(f"{name} failed", report=False)
+
+
+def needs(artefact: Artefact) -> list[str]:
+    """The names of what it is made from."""
+    return sorted(set(artefact.inputs.values()))
+
+
+def doc(artefact: Artefact) -> str:
+    """What `doit list` says of it."""
+    return f"{artefact.builder}, from {', '.join(needs(artefact))}" if artefact.inputs else artefact.builder

@@ -30,8 +30,8 @@ class Problem:
 
 def verify(store: Store, wanted: Iterable[str], say: Callable[[str], None] = lambda _: None) -> tuple[Problem, ...]:
     """Check every entry that has a record, and that each of ``wanted`` (what something reaches) has one."""
-    entries = sorted({*store.entries(), *wanted})
-    reached = {*wanted, *_referred(store, entries)}
+    reached = _closure(store, wanted)
+    entries = sorted({*store.entries(), *reached})
     found = []
     for entry in entries:
         problem = _verify_one(store, entry, reached)
@@ -41,13 +41,16 @@ def verify(store: Store, wanted: Iterable[str], say: Callable[[str], None] = lam
     return tuple(found)
 
 
-def _referred(store: Store, entries: Iterable[str]) -> set[str]:
-    """Every entry that a readable record names as its input."""
+def _closure(store: Store, wanted: Iterable[str]) -> set[str]:
+    """What is wanted and all that it was made from, as far as readable records tell."""
     found: set[str] = set()
-    for entry in entries:
-        there = _record(store, entry)
-        if isinstance(there, Record):
-            found |= {i.entry for i in there.inputs.values()}
+    waiting = list(wanted)
+    while waiting:
+        entry = waiting.pop()
+        if entry not in found:
+            found.add(entry)
+            there = _record(store, entry)
+            waiting += [i.entry for i in there.inputs.values()] if isinstance(there, Record) else []
     return found
 
 
@@ -120,6 +123,14 @@ def _mode(path: Path, files: tuple[Entry, ...]) -> str:
         if mode is not None and stat.S_IMODE(status.st_mode) != mode:
             return f"{entry.path or 'its folder'} has mode {stat.S_IMODE(status.st_mode):04o}, had {mode:04o}"
     return ""
+
+
+def set_modes(path: Path, files: tuple[Entry, ...]) -> None:
+    """Give every name the mode that it was stored with."""
+    for entry in files:
+        if entry.kind in MODES:
+            (path / entry.path).chmod(MODES[entry.kind])
+    durable.seal_top(path)
 
 
 def _outside(store: Store, there: Record) -> Problem | None:

@@ -127,7 +127,7 @@ def problems(project: Project) -> tuple[verify.Problem, ...]:
     """What is wrong with what is there, and with what generations, launches and roots need."""
     needed = roots.reached(project.store, roots.every(project.state, EVERY), strict=False)
     begun = {r.entry for r in present(project) if project.store.path(r.entry).exists()}
-    with project.report.running("verify"):
+    with project.report.running(str(project.store.root), "reading"):
         return verify.verify(project.store, needed | begun, project.report.line)
 
 

@@ -1,0 +1,168 @@
+"""SIGKILL before every system call that changes a file, for each verb; then: every path is absent or wholly valid.
+
+strace kills the traced process when it enters the N-th call of a kind, before the kernel carries it out.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from build import generations, hashing, record, scratch, verify
+from build.store import Store
+from tests.testing import toy
+from tests.testing.demo import CHECKOUT
+
+CALLS = (
+    *("mkdir", "rmdir", "rename", "renameat2", "unlink", "symlink", "fsync", "chmod", "fchmod", "utimensat"),
+    *("write", "ftruncate", "flock"),
+)
+RUN_LIMIT_S = 120
+STEP = 3  # every third point of a kind that has many: the kinds interleave, so every stretch of work is cut
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed"),
+    pytest.mark.timeout(1800),
+]
+
+
+def run(src: Path, state: Path, verb: str, kill: tuple[str, int] | None = None) -> bool:
+    """Run one verb; False where it was killed."""
+    program = [sys.executable, "-B", str(CHECKOUT / "tests" / "testing" / "toy.py"), str(src), str(state), verb]
+    trace = []
+    if kill is not None:
+        call, number = kill
+        trace = ["strace", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:signal=SIGKILL:when={number}"]
+    done = subprocess.run(
+        [*trace, *program],
+        env={"PYTHONPATH": str(CHECKOUT), "PATH": "/usr/local/bin:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=RUN_LIMIT_S,
+        check=False,
+    )
+    killed = done.returncode in {-9, 137}
+    assert killed or done.returncode == 0, done.stderr
+    return not killed
+
+
+def counts(src: Path, state: Path, verb: str, tmp: Path) -> dict[str, int]:
+    """How often an undisturbed run makes each call."""
+    log = tmp / "calls"
+    program = [sys.executable, "-B", str(CHECKOUT / "tests" / "testing" / "toy.py"), str(src), str(state), verb]
+    subprocess.run(
+        ["strace", "-qq", "-o", str(log), "-e", f"trace={','.join(CALLS)}", *program],
+        env={"PYTHONPATH": str(CHECKOUT), "PATH": "/usr/local/bin:/usr/bin:/bin"},
+        check=True,
+        capture_output=True,
+        timeout=RUN_LIMIT_S,
+    )
+    lines = log.read_text(errors="replace").splitlines()
+    return {call: sum(1 for line in lines if line.startswith(f"{call}(")) for call in CALLS}
+
+
+def points(found: dict[str, int]) -> Iterator[tuple[str, int]]:
+    """Where to kill: each call of a kind with few, every STEP-th of the others and the last."""
+    for call, count in found.items():
+        step = 1 if count <= 2 * STEP else STEP
+        yield from ((call, n) for n in sorted({*range(1, count + 1, step), count} - {0}))
+
+
+def absent_or_valid(state: Path, *, damaged: frozenset[str] = frozenset()) -> None:
+    """Every record that can be found speaks the truth, and ``current`` is readable."""
+    store = Store(state / "store")
+    for entry in store.entries():
+        try:
+            there = store.find(entry)
+        except Exception as error:
+            pytest.fail(f"{entry}: {error}")
+        if there is not None and entry not in damaged:
+            assert verify.compare(store.path(entry), there) is None, entry
+            assert hashing.tree_hash(there.files) == there.output
+            assert record.key_of(there) == there.key
+    for generation in generations.every(state, "toy"):
+        assert generation.number >= 1
+    if (state / "generations" / "toy" / "current").is_symlink():
+        assert generations.current(state, "toy").number >= 1
+
+
+def contents(state: Path) -> dict[str, str]:
+    """Entry -> the tree hash of what is really there."""
+    store = Store(state / "store")
+    return {e: hashing.tree_hash(hashing.tree(store.path(e))) for e in store.entries() if store.path(e).exists()}
+
+
+def no_scratch(state: Path) -> None:
+    tmp = state / "store" / "tmp"
+    scratch.clean(tmp)
+    assert not tmp.exists() or list(tmp.iterdir()) == []
+
+
+def test_a_build_killed_anywhere_is_completed_by_the_next(tmp_path: Path) -> None:
+    src = toy.checkout(tmp_path / "src")
+    wanted = toy.built(tmp_path / "w", "abc")
+    whole = contents(wanted.state)
+    found = counts(src, tmp_path / "counted", "make", tmp_path)
+    assert found["rename"] >= 2 * len(whole)
+    for call, number in points(found):
+        state = tmp_path / "state"
+        run(src, state, "make", (call, number))
+        absent_or_valid(state)
+        assert run(src, state, "make")
+        absent_or_valid(state)
+        assert contents(state) == whole, (call, number)
+        assert generations.current(state, "toy").bundle_entry in whole
+        no_scratch(state)
+        shutil.rmtree(state)
+
+
+@pytest.mark.parametrize("verb", ["gc", "rollback"])
+def test_a_verb_killed_anywhere_leaves_what_is_kept_whole(tmp_path: Path, verb: str) -> None:
+    project = toy.built(tmp_path, "alpha", "beta")
+    found = counts(tmp_path / "src", copy(project.state, tmp_path / "counted"), verb, tmp_path)
+    for point in points(found):
+        state = copy(project.state, tmp_path / "cut")
+        run(tmp_path / "src", state, verb, point)
+        absent_or_valid(state)
+        here = generations.current(state, "toy")
+        assert toy.problems_of(state, here.bundle_entry) == ()
+        assert run(tmp_path / "src", state, verb)
+        absent_or_valid(state)
+        no_scratch(state)
+        assert contents(state) == contents(tmp_path / "counted"), point
+        shutil.rmtree(state)
+
+
+def test_a_repair_killed_anywhere_is_completed_by_the_next(tmp_path: Path) -> None:
+    project = toy.built(tmp_path, "abc")
+    whole = contents(project.state)
+    broken = str(project.resolve("shouted").entry)
+    damage(project.state / "store" / broken)
+    found = counts(tmp_path / "src", copy(project.state, tmp_path / "counted"), "repair", tmp_path)
+    for point in points(found):
+        state = copy(project.state, tmp_path / "cut")
+        run(tmp_path / "src", state, "repair", point)
+        still = frozenset({broken}) if contents(state).get(broken) != whole[broken] else frozenset()
+        absent_or_valid(state, damaged=still)
+        assert run(tmp_path / "src", state, "repair")
+        absent_or_valid(state)
+        assert contents(state) == whole, point
+        no_scratch(state)
+        shutil.rmtree(state)
+
+
+def damage(path: Path) -> None:
+    file = path / "inner" / "words.txt"
+    file.chmod(0o644)
+    file.write_text("XXX")
+    file.chmod(0o444)
+
+
+def copy(state: Path, to: Path) -> Path:
+    shutil.copytree(state, to, symlinks=True)
+    return to

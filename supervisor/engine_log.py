@@ -56,10 +56,12 @@ _FAILURES: tuple[tuple[re.Pattern[str], str, bool], ...] = (
     (re.compile(r"\b(?:NoRankCache|SeveralRankCaches|BadRankCache)\b"), "rank_cache_bad", False),
     (re.compile(r"\bShortRopeTable\b"), "rope_table_short", False),
     (re.compile(r"\bBadArgument\b"), "bad_arguments", False),
-    (re.compile(r"\b(?:AddressInUse|EADDRINUSE)\b|[Aa]ddress already in use"), "port_taken", False),
+    (re.compile(r"\b(?:AddressInUse|InUse|EADDRINUSE)\b|[Aa]ddress already in use"), "port_taken", True),
     (re.compile(r"\bConnectFailed\b"), "peer_not_found", True),
 )
-_ERROR_LINE = re.compile(r"^(?:tensorfold: |\[tensorfold\] error|error: |error\.|thread \d+ panic|panic)")
+_ERROR_LINE = re.compile(
+    r"^(?:tensorfold(?:-native)?: |tf-dsv41-[\w-]+: |\[tensorfold\] error|error: |error\.|thread \d+ panic|panic)"
+)
 
 
 def read_line(line: str) -> Fact | None:

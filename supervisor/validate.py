@@ -213,7 +213,7 @@ def _window(where: Endpoint, model: str, deadline_s: float) -> int:
 def _tool_request(model: str) -> dict[str, Any]:
     city = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     function = {"name": "get_weather", "description": "The weather in a city now", "parameters": city}
-    body = question(model, "What is the weather in Paris now? Use the tool.", MORE_TOKENS)
+    body = question(model, "Use the tool: what is the weather in Paris now?", MORE_TOKENS)
     return {**body, "tools": [{"type": "function", "function": function}], "tool_choice": "auto"}
 
 

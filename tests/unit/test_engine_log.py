@@ -91,7 +91,8 @@ def test_a_missing_model_path_is_not_repeated() -> None:
         ("tensorfold: BadRankCache: /cache", "rank_cache_bad", False),
         ("error: ShortRopeTable", "rope_table_short", False),
         ("error.BadArgument", "bad_arguments", False),
-        ("error: AddressInUse", "port_taken", False),
+        ("tf-dsv41-lanes: error.BadArgument: --poll: 1", "bad_arguments", False),
+        ("error: AddressInUse", "port_taken", True),
         ("error: ConnectFailed", "peer_not_found", True),
     ],
 )

@@ -22,12 +22,12 @@ def runner_for(one: Configuration, say: Callable[[str], None]) -> Runner:
 
 
 def _docker(one: Configuration, say: Callable[[str], None]) -> Runner:
-    from build.docker_api import connect
+    from build.docker_api import DEFAULT_SOCKET, connect
     from build.image_daemon import DockerDaemon
     from supervisor.docker_runner import DockerRunner, StoreImages
     from supervisor.docker_spec import Options
 
-    api = connect(where=HEAD)
+    api = connect(str(one.serve.docker_socket or DEFAULT_SOCKET), HEAD)
     cache = one.state_dir / "cache" / "ranks"
     cache.mkdir(parents=True, exist_ok=True)
     images = StoreImages(DockerDaemon(api), one.state_dir / "store", say)

@@ -100,6 +100,9 @@ class Serve:
         whole(1, 3600), 30, "seconds an orderly stop may take before ranks are killed", change=Change.LIVE
     )
     container_name: str = setting(label, "twinfold", "name of the gang's containers")
+    docker_socket: Path | None = setting(
+        optional(path), None, "socket of this node's Docker daemon (empty: /var/run/docker.sock)", recipe=False
+    )
     orphan_s: int = setting(
         whole(10, 86400), 600, "seconds that ranks go on without a supervisor before they are stopped in order", recipe=False
     )

@@ -47,7 +47,7 @@ def _argument(job: Job, value: object) -> tuple[bool, object]:
 
 def all_builders() -> Mapping[str, Builder]:
     """Name -> builder."""
-    from build import bundles, rank_cache, sources, toolchain
+    from build import bundles, image_artefacts, rank_cache, sources, toolchain
 
     return {
         sources.BUILDER: sources.copy,
@@ -57,6 +57,7 @@ def all_builders() -> Mapping[str, Builder]:
         PICK[0]: pick,
         rank_cache.BUILDER: rank_cache.pack,
         rank_cache.CHECK_BUILDER: rank_cache.check,
+        image_artefacts.BUILDER: image_artefacts.build,
         bundles.BUILDER: bundles.write,
     }
 

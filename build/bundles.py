@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from build import image_artefacts
 from build.bundle import Bundle, Engine, StoreRef, to_json
 from build.jobs import Job
 
-BUILDER, VERSION = "bundle", 1
+BUILDER, VERSION = "bundle", 2
 FILE = "bundle.json"
 TOKEN_MAP = "dsv41_token_map.json"  # noqa: S105 - a file's name
 
@@ -31,6 +32,7 @@ def write(job: Job) -> None:
         kit=ref("kit"),
         token_map=ref("token_map", TOKEN_MAP),
         engram=ref("engram"),
+        image={job.artefact.platform: image_artefacts.reference(job.inputs["image"], records["image"].entry)},
         smoke=(params["smoke"][0], params["smoke"][1]),
         model_revision=records["model"].output[:40],
     )

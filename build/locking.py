@@ -29,16 +29,20 @@ def pin(project: Project, only: frozenset[str]) -> list[str]:
 
 
 def record(project: Project, only: frozenset[str]) -> list[str]:
-    """Write what the store has for the present keys into the lock; what changed, a line each."""
+    """Write what the store has for the present keys into the lock; what changed, a line each.
+
+    Without ``only`` everything that the bundle needs must be built; what is beside it (images for other platforms) is
+    recorded where it is built, and kept as it is where it is not.
+    """
     _known(only, project.graph.keys())
-    missing = [name for name in project.graph if not project.ready(name) and (not only or name in only)]
+    asked = only or graph.closure(["bundle"], project.graph)
+    missing = sorted(name for name in asked if not project.ready(name))
     if missing:
         raise UsageError(f"not built yet: {', '.join(missing)}: run `doit` first")
-    made = [project.resolve(name) for name in project.graph if not only or name in only]
+    made = [project.resolve(name) for name in project.graph if project.ready(name) and (not only or name in only)]
     new = pins.recorded(project.lock, made, project.host)
     if not only:
-        gone = {o for o in new.outputs if o.host == project.host and o.name not in project.graph}
-        new = Lock(new.toolchains, tuple(o for o in new.outputs if o not in gone))
+        new = pins.without(new, project.host, project.graph.keys())
     changed = sorted({o.name for o in set(new.outputs) ^ set(project.lock.outputs)})
     _save(project, new)
     return [f"locked  {name}" for name in changed]

@@ -6,7 +6,7 @@ recorded; it is enforced for that key alone. Reading and writing are :mod:`build
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from build.graph import Resolved
@@ -95,6 +95,11 @@ def recorded(lock: Lock, made: Iterable[Resolved], host: str) -> Lock:
     }
     kept = [o for o in lock.outputs if not (o.host == host and o.name in new)]
     return replace(lock, outputs=tuple(sorted([*kept, *new.values()], key=lambda o: (o.name, o.host))))
+
+
+def without(lock: Lock, host: str, names: Collection[str]) -> Lock:
+    """The lock without outputs that were made on ``host`` and whose names the target no longer has."""
+    return replace(lock, outputs=tuple(o for o in lock.outputs if o.host != host or o.name in names))
 
 
 def pinned(lock: Lock, pin: ToolchainPin) -> Lock:

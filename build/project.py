@@ -19,7 +19,7 @@ from build.fingerprints import Fingerprints
 from build.graph import Artefact, Resolved
 from build.hashing import tree
 from build.jobs import Job, Toolbox
-from build.pins import Lock, enforced
+from build.pins import Lock
 from build.processes import Children
 from build.rank_cache import WORLDS
 from build.record import Made, Record, record_of
@@ -172,10 +172,8 @@ class Project:
 
     def not_locked(self) -> tuple[str, ...]:
         """Artefacts that were made and whose key the lock does not have."""
-        found = (self.resolve(name) for name in self.graph)
-        return tuple(
-            r.artefact.name for r in found if r.key and enforced(r) and self.lock.expected(r.artefact.name, r.key) is None
-        )
+        made = [n for n, a in self.graph.items() if a.known_output is None and self.ready(n)]
+        return tuple(n for n in made if self.lock.expected(n, str(self.resolve(n).key)) is None)
 
     def bundle_is_newest(self) -> bool:
         """True where no new generation is due."""

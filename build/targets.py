@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from build import bundles, lockfile, pins, rank_cache, sources, toolchain
+from build import bundles, image_artefacts, lockfile, pins, rank_cache, sources, toolchain
 from build.builders import PICK, PYTHON
 from build.errors import PinsMissing, UsageError
 from build.graph import Artefact
@@ -26,10 +26,14 @@ PROGRAMS = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A target as its file wants it. ``world``: ranks; ``zig``: the toolchain's version; ``text``: what the model learns."""
+    """A target as its file wants it.
+
+    ``world``: ranks; ``platforms``: of images; ``zig``: the toolchain's version; ``text``: what the model learns.
+    """
 
     served_name: str
     world: int
+    platforms: list[str]
     window_tokens: int
     zig: str
     engine: str
@@ -59,7 +63,7 @@ def read_wanted(checkout: Path, target: str) -> Wanted:
     for key in sorted(known.keys() ^ raw.keys()):
         raise UsageError(f"{path}: {key} is {'missing' if key in known else 'not a key of a target'}")
     for key, kind in known.items():
-        if type(raw[key]).__name__ != kind:
+        if type(raw[key]).__name__ != kind.removesuffix("[str]"):
             raise UsageError(f"{path}: {key} = {raw[key]!r}: wanted {kind}")
     return Wanted(**raw)
 
@@ -78,7 +82,7 @@ def demo(wanted: Wanted, lock: pins.Lock, world: int, target: str, site: Site) -
         raise PinsMissing(f"{lock_path(site.checkout, target)} {lacks}: run `doit lock target={target}`")
     return (
         toolchain.artefact(pin),
-        *_engine(wanted.engine, site.host, site),
+        *_engine(wanted.engine, sorted({site.host, *wanted.platforms}), site),
         *_model(wanted, site),
         *(made for rank in range(world) for made in rank_cache.artefacts(rank, world, *_packing(site.host))),
         _bundle(wanted, world, target, site),
@@ -90,19 +94,24 @@ def program_name(role: str, platform: str) -> str:
     return f"{PROGRAMS[role]}-{platform.removeprefix('linux/')}"
 
 
+def image_name(platform: str) -> str:
+    """The artefact that holds the engine's image for a platform."""
+    return image_artefacts.artefact(platform, {}).name
+
+
 def _packing(host: str) -> tuple[str, str]:
     return program_name("packer", host), program_name("checker", host)
 
 
-def _engine(folder: str, platform: str, site: Site) -> tuple[Artefact, ...]:
-    """Each binary from its own sources only, so that a changed server leaves the packer as it was."""
+def _engine(folder: str, platforms: list[str], site: Site) -> tuple[Artefact, ...]:
+    """Each binary from its own sources only, so that a changed server leaves the packer as it was; and the images of them all."""
     table = lockfile.read_table(site.checkout / folder / "parts.toml")
     flags, parts = list(table["flags"]), table["parts"]
     made = []
     for name in PROGRAMS.values():
         source = sources.artefact(f"{name}-source", site.checkout, f"{folder}/src", parts[name]["sources"], site.hash_file)
-        made += [source, toolchain.program(name, platform, source.name, parts[name], flags)]
-    return tuple(made)
+        made += [source, *(toolchain.program(name, platform, source.name, parts[name], flags) for platform in platforms)]
+    return (*made, *(image_artefacts.artefact(p, {n: program_name(r, p) for r, n in PROGRAMS.items()}) for p in platforms))
 
 
 def _model(wanted: Wanted, site: Site) -> tuple[Artefact, ...]:
@@ -149,7 +158,7 @@ def _bundle(wanted: Wanted, world: int, target: str, site: Site) -> Artefact:
         "binaries": PROGRAMS,
         "smoke": [wanted.smoke_question, wanted.smoke_answer],
     }
-    inputs = {**roles, **ranks, **checks, **derived}
+    inputs = {"image": image_name(site.host), **roles, **ranks, **checks, **derived}
     return Artefact("bundle", bundles.BUILDER, bundles.VERSION, params, inputs, by_place=True, platform=site.host)
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,12 @@ CALLS = (
     *("mkdir", "rmdir", "rename", "renameat2", "unlink", "symlink", "fsync", "chmod", "fchmod", "utimensat"),
     *("write", "ftruncate", "flock"),
 )
+Point = tuple[str, int]
+"""A system call, and which of its calls: the first is 1."""
+
 RUN_LIMIT_S = 120
-STEP = 3  # every third point of a kind that has many: the kinds interleave, so every stretch of work is cut
+BUILD_STEP = 6  # a whole build is cut at every sixth call of a kind: the kinds interleave, so every stretch of work is cut
+WORKERS = 4
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed"),
@@ -66,11 +71,23 @@ def counts(src: Path, state: Path, verb: str, tmp: Path) -> dict[str, int]:
     return {call: sum(1 for line in lines if line.startswith(f"{call}(")) for call in CALLS}
 
 
-def points(found: dict[str, int]) -> Iterator[tuple[str, int]]:
-    """Where to kill: each call of a kind with few, every STEP-th of the others and the last."""
+def points(found: dict[str, int], step: int = 1) -> Iterator[Point]:
+    """Where to kill: each call, or every ``step``-th of a kind and the last."""
     for call, count in found.items():
-        step = 1 if count <= 2 * STEP else STEP
         yield from ((call, n) for n in sorted({*range(1, count + 1, step), count} - {0}))
+
+
+def each(found: Iterator[Point], cut: Callable[[Path, Point], None], tmp: Path) -> None:
+    """Try every point, each in a folder of its own, a few at once."""
+
+    def one(point: Point) -> None:
+        folder = tmp / f"{point[0]}-{point[1]}"
+        folder.mkdir(parents=True)
+        cut(folder / "state", point)
+        shutil.rmtree(folder)
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        assert sum(1 for _ in pool.map(one, found)) > 0
 
 
 def absent_or_valid(state: Path, *, damaged: frozenset[str] = frozenset()) -> None:
@@ -103,61 +120,62 @@ def no_scratch(state: Path) -> None:
     assert not tmp.exists() or list(tmp.iterdir()) == []
 
 
-def test_a_build_killed_anywhere_is_completed_by_the_next(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("verb", "step"), [("register", 1), ("make", BUILD_STEP)])
+def test_making_killed_anywhere_is_completed_by_the_next(tmp_path: Path, verb: str, step: int) -> None:
     src = toy.checkout(tmp_path / "src")
-    wanted = toy.built(tmp_path / "w", "abc")
-    whole = contents(wanted.state)
-    found = counts(src, tmp_path / "counted", "make", tmp_path)
-    assert found["rename"] >= 2 * len(whole)
-    for call, number in points(found):
-        state = tmp_path / "state"
-        run(src, state, "make", (call, number))
+    found = counts(src, tmp_path / "counted", verb, tmp_path)
+    whole = contents(tmp_path / "counted")
+    assert found["rename"] >= 2 * len(whole) > 0
+
+    def cut(state: Path, point: Point) -> None:
+        run(src, state, verb, point)
         absent_or_valid(state)
-        assert run(src, state, "make")
+        assert run(src, state, verb)
         absent_or_valid(state)
-        assert contents(state) == whole, (call, number)
-        assert generations.current(state, "toy").bundle_entry in whole
+        assert contents(state) == whole, point
         no_scratch(state)
-        shutil.rmtree(state)
+
+    each(points(found, step), cut, tmp_path / "cuts")
 
 
 @pytest.mark.parametrize("verb", ["gc", "rollback"])
 def test_a_verb_killed_anywhere_leaves_what_is_kept_whole(tmp_path: Path, verb: str) -> None:
     project = toy.built(tmp_path, "alpha", "beta")
     found = counts(tmp_path / "src", copy(project.state, tmp_path / "counted"), verb, tmp_path)
-    for point in points(found):
-        state = copy(project.state, tmp_path / "cut")
-        run(tmp_path / "src", state, verb, point)
+
+    def cut(state: Path, point: Point) -> None:
+        run(tmp_path / "src", copy(project.state, state), verb, point)
         absent_or_valid(state)
-        here = generations.current(state, "toy")
-        assert toy.problems_of(state, here.bundle_entry) == ()
+        assert toy.problems_of(state, generations.current(state, "toy").bundle_entry) == ()
         assert run(tmp_path / "src", state, verb)
         absent_or_valid(state)
         no_scratch(state)
         assert contents(state) == contents(tmp_path / "counted"), point
-        shutil.rmtree(state)
+
+    each(points(found), cut, tmp_path / "cuts")
 
 
 def test_a_repair_killed_anywhere_is_completed_by_the_next(tmp_path: Path) -> None:
     project = toy.built(tmp_path, "abc")
     whole = contents(project.state)
-    broken = str(project.resolve("shouted").entry)
+    broken = str(project.resolve("part").entry)
     damage(project.state / "store" / broken)
     found = counts(tmp_path / "src", copy(project.state, tmp_path / "counted"), "repair", tmp_path)
-    for point in points(found):
-        state = copy(project.state, tmp_path / "cut")
-        run(tmp_path / "src", state, "repair", point)
+
+    def cut(state: Path, point: Point) -> None:
+        run(tmp_path / "src", copy(project.state, state), "repair", point)
         still = frozenset({broken}) if contents(state).get(broken) != whole[broken] else frozenset()
         absent_or_valid(state, damaged=still)
         assert run(tmp_path / "src", state, "repair")
         absent_or_valid(state)
         assert contents(state) == whole, point
         no_scratch(state)
-        shutil.rmtree(state)
+
+    each(points(found), cut, tmp_path / "cuts")
 
 
 def damage(path: Path) -> None:
-    file = path / "inner" / "words.txt"
+    file = path / "words.txt"
     file.chmod(0o644)
     file.write_text("XXX")
     file.chmod(0o444)

@@ -133,6 +133,10 @@ def _main(where: str, state: str, verb: str) -> None:
         project.store.clean()
         if verb == "make":
             make_all(project)
+        elif verb == "register":
+            for name in ("code", "words"):
+                if not project.ready(name):
+                    project.make(name)
         elif verb == "gc":
             gc.carry_out(project.store, project.state, 1, ())
         elif verb == "repair":

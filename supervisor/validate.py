@@ -140,7 +140,7 @@ def as_json(results: Sequence[Result]) -> str:
 def smoke_text(result: SmokeResult) -> str:
     """One line on a smoke test."""
     word = "yes" if result.passed else "NO"
-    return f"{word}  smoke  {result.took_s:.2f} s  {result.verdict.why} (asked {result.asks} times)"
+    return f"{word}  smoke  {result.took_s:.2f} s  {result.verdict.why} (answers asked for: {result.asks})"
 
 
 def require(results: Sequence[Result]) -> None:

@@ -30,7 +30,8 @@ class Progress:
     """What is remembered between readings.
 
     ``moved_s`` is when work was last seen done, or nothing to do. ``prefill_tokens`` is the length of a prompt that may be
-    under way, 0 for none. ``misses`` counts readings without an answer, ``probe_misses`` tiny generations that failed.
+    under way, 0 for none. ``misses`` counts readings without an answer, ``probe_misses`` tiny generations that failed, ``own``
+    those that the engine may still hold: where nothing else runs, no long prompt does.
     """
 
     moved_s: float
@@ -40,6 +41,7 @@ class Progress:
     prefill_tokens: float = 0.0
     misses: int = 0
     probe_misses: int = 0
+    own: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +71,19 @@ def observe(progress: Progress, reading: EngineReading | None, at_s: float, pati
     if reading.busy:
         progress = replace(progress, idle_since_s=at_s)
         return progress, _busy_verdict(progress, at_s, patience)
+    progress = replace(progress, own=0)
     return progress, Verdict(probe=at_s - progress.idle_since_s >= patience.idle_probe_s)
 
 
+def asked(progress: Progress) -> Progress:
+    """A tiny generation is on its way."""
+    return replace(progress, own=progress.own + 1)
+
+
 def probed(progress: Progress, passed: bool, at_s: float, patience: Patience) -> tuple[Progress, Verdict]:
-    """Take the outcome of a tiny generation in; the next one is due after the idle time, a missed one is repeated at once."""
+    """Take the outcome of a tiny generation in; the next one is due after the idle time, or soon after a miss."""
     if passed:
-        return replace(progress, idle_since_s=at_s, probe_misses=0), Verdict()
+        return replace(progress, idle_since_s=at_s, probe_misses=0, own=0), Verdict()
     misses = progress.probe_misses + 1
     progress = replace(progress, probe_misses=misses)
     late = misses >= patience.misses
@@ -93,7 +101,9 @@ def _missed(progress: Progress, at_s: float, patience: Patience) -> tuple[Progre
 def _busy_verdict(progress: Progress, at_s: float, patience: Patience) -> Verdict:
     waited_s = at_s - progress.moved_s
     allowed_s = patience.stall_s
-    if progress.prefill_tokens:
+    if progress.reading and _requests(progress.reading) <= progress.own:
+        allowed_s *= patience.misses
+    elif progress.prefill_tokens:
         allowed_s = max(allowed_s, PREFILL_FACTOR * progress.prefill_tokens / patience.prefill_tokens_per_s)
     if waited_s < allowed_s:
         return Verdict()

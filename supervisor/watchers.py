@@ -285,6 +285,8 @@ class EngineWatch(Watcher):
         if verdict.stalled:
             self._post(machine.Stalled(self._clock(), self._launch, verdict.stalled))
         elif verdict.probe and (self._probe is None or not self._probe.is_alive()):
+            with self._lock:
+                self._progress = progress.asked(self._progress)
             self._probe = threading.Thread(target=self._generate, name="idle-probe", daemon=True)
             self._probe.start()
 

@@ -11,6 +11,7 @@ import socket
 from pathlib import Path
 
 from supervisor import procid
+from supervisor.docker_owner import container_of
 
 _LISTEN = "0A"
 
@@ -33,7 +34,8 @@ def owner(port: int, proc: Path = procid.PROC) -> str:
     inodes = _listening(port, proc)
     for pid in _pids(proc) if inodes else ():
         if _sockets(pid, proc) & inodes:
-            return f"pid {pid} ({procid.command(pid, proc)})"
+            container = container_of(pid, proc)
+            return f"pid {pid} ({procid.command(pid, proc)})" + (f" in container {container}" if container else "")
     return "a process of another user" if inodes else "an unknown process"
 
 

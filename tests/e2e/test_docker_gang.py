@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 
 from build.docker_api import DockerApi, connect
+from build.image_daemon import DockerDaemon
+from supervisor.docker_runner import StoreImages
+from supervisor.ports import taken
 from tests.testing import dockerd as daemons
+from tests.testing.busybox import busybox_image
 from tests.testing.demo import demo_state
 from tests.testing.supervised import PATIENCE_S, Supervised, until
 
@@ -131,6 +135,23 @@ def test_a_strangers_container_of_our_name_is_named_and_nothing_is_started(gang:
         assert api.get(f"/containers/{made}/json").status == 200
     finally:
         api.delete(f"/containers/{made}")
+
+
+def test_a_port_taken_by_a_strangers_container_is_refused_with_its_id(gang: Supervised, api: DockerApi, tmp_path: Path) -> None:
+    image = busybox_image(tmp_path / "other-store")
+    image_id = StoreImages(DockerDaemon(api), tmp_path / "other-store")(image)
+    command = ["/bin/busybox", "httpd", "-f", "-p", f"127.0.0.1:{gang.port}", "-h", "/etc"]
+    body = {"Image": image_id, "Cmd": command, "HostConfig": {"NetworkMode": "host"}}
+    made = api.post("/containers/create", {}, body).document["Id"]
+    try:
+        assert api.post(f"/containers/{made}/start").status == 204
+        until("the port's owner", lambda: taken("127.0.0.1", gang.port))
+        gang.start()
+        assert gang.ended() == 3
+        assert f"port {gang.port} is taken by pid " in gang.err
+        assert f"in container {made[:12]}" in gang.err
+    finally:
+        api.delete(f"/containers/{made}", {"force": "1"})
 
 
 def test_a_missing_daemon_is_one_clear_line(tmp_path: Path) -> None:

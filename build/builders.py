@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 
+from build import hashing
 from build.errors import BuildFailed
 from build.jobs import Builder, Job
 
@@ -30,9 +31,17 @@ def run_python(job: Job) -> None:
 
 def pick(job: Job) -> None:
     """A copy of the part ``inside`` of the input ``from``, so that what needs only that part is keyed by it alone."""
-    shutil.copytree(
-        job.inputs["from"] / str(job.artefact.params["inside"]), job.out, symlinks=True, copy_function=shutil.copyfile
-    )
+    part = job.inputs["from"] / str(job.artefact.params["inside"])
+    job.out.mkdir()
+    for source, rel in hashing.walk(part):
+        target = job.out / rel
+        if source.is_dir() and not source.is_symlink():
+            target.mkdir(parents=True, exist_ok=True)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target, follow_symlinks=False)
+            if not source.is_symlink():
+                shutil.copymode(source, target)
 
 
 def _argument(job: Job, value: object) -> tuple[bool, object]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 NO_WRITE = {errno.EROFS, errno.EACCES, errno.EPERM}
 FILE_MODE, PROGRAM_MODE, FOLDER_MODE = 0o444, 0o555, 0o555
+DISK_FULL = "the disk is full: free space or run `doit gc`, then `doit` again"
 MTIME_S = 1  # every stored file's time of change: a copy of a path is then the same wherever and whenever it was made
 
 
@@ -111,7 +112,7 @@ def reason(error: OSError) -> str:
     """What happened, where, and what to do, for a person."""
     where = f" ({error.filename})" if error.filename else ""
     if error.errno in NO_ROOM:
-        return f"the disk is full{where}: free space or run `doit gc`, then `doit` again"
+        return f"{DISK_FULL}{where}"
     if error.errno in NO_WRITE:
         return f"{os.strerror(error.errno or 0).lower()}{where}: the store must be writable by this user"
     return f"{error.strerror or error}{where}"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from build import durable
 from build.errors import BuildFailed
 from build.graph import Artefact
 from build.hashing import FileHash
@@ -47,6 +48,8 @@ class Job:
         }
         log = self.tools.logs / f"{self.artefact.name}.log"
         done = self.tools.children.run(argv, cwd=cwd or self.scratch, env=env, log=log)
+        if done.code and done.disk_full():
+            raise BuildFailed(f"{self.artefact.name}: {durable.DISK_FULL} (log: {log})")
         if done.code:
             raise BuildFailed(f"{self.artefact.name}: {Path(argv[0]).name} {_ended(done.code)}: {done.last_words()} (log: {log})")
         return done

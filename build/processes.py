@@ -31,6 +31,10 @@ class Finished:
     stdout: str
     log: Path
 
+    def disk_full(self) -> bool:
+        """True where the log says that a write found no room; Zig's word for it, and libc's."""
+        return any(word in _tail(self.log) for word in ("NoSpaceLeft", "No space left on device", "Disk quota exceeded"))
+
     def last_words(self) -> str:
         """The first line of the log that speaks of an error, else its last line, for a person."""
         lines = [line.strip() for line in _tail(self.log).splitlines() if line.strip()]

@@ -108,7 +108,7 @@ class ProjectCommand(Command):  # type: ignore[misc] # doit is untyped
 
     def execute(self, params: Any, args: list[str]) -> int:
         """Load dodo.py's project, take the lock, work."""
-        project: Project = dodo_project()
+        project = dodo_project(params.get("dodoFile") or "dodo.py")
         lock = RunLock(project.state)
         try:
             lock.take(project.report.line, wait=not params["no_wait"])
@@ -123,11 +123,11 @@ class ProjectCommand(Command):  # type: ignore[misc] # doit is untyped
         raise NotImplementedError
 
 
-def dodo_project() -> Project:
-    """The project that dodo.py of this folder makes."""
+def dodo_project(file: str) -> Project:
+    """The project that a dodo file makes."""
     from doit.loader import get_module
 
-    project: Project = get_module("dodo.py").PROJECT
+    project: Project = get_module(file).PROJECT
     return project
 
 

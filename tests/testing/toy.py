@@ -22,7 +22,7 @@ from build.settings import Places
 from build.store import Store
 
 CODE = """
-import pathlib
+import os, pathlib, time
 
 def shout(text, out):
     words = (text / "words.txt").read_text()
@@ -39,17 +39,30 @@ def count(part, out):
 def first(part, out):
     (out / "first.txt").write_text((part / "words.txt").read_text()[:1])
 
+def slow(out, marker):
+    pathlib.Path(marker).write_text(str(os.getpid()))
+    time.sleep(600)
+
 def fail(out):
     raise SystemExit("error: the toy is broken")
 """.replace("\\\\", "\\")
 
 
-class Toy(Project):
-    """``code`` and ``words`` -> ``shouted`` -> ``part``, ``initial`` -> ``bundle``; ``extra`` adds that many small artefacts."""
+NO_LOCK = pins.Lock()
 
-    def __init__(self, checkout: Path, state: Path, extra: int = 0, lock: pins.Lock = pins.Lock()) -> None:  # noqa: B008 - frozen
+
+class Toy(Project):
+    """``code`` and ``words`` -> ``shouted`` -> ``part`` -> ``initial`` -> ``bundle``.
+
+    ``extra`` adds that many small artefacts; ``marker`` one that writes its pid there and takes ten minutes;
+    ``fails`` a broken one.
+    """
+
+    def __init__(
+        self, checkout: Path, state: Path, *, extra: int = 0, lock: pins.Lock = NO_LOCK, marker: str = "", fails: bool = False
+    ) -> None:
         super().__init__(checkout, Places(target="toy"), state, Report(io.StringIO()))
-        self._extra, self._lock = extra, lock
+        self._extra, self._lock, self._marker, self._fails = extra, lock, marker, fails
 
     def refresh(self) -> None:
         lock = self._lock
@@ -71,6 +84,8 @@ class Toy(Project):
             Artefact("part", *builders.PICK, {"inside": "inner"}, {"from": "shouted"}),
             python("initial", "first", {"text": "part"}),
             python("bundle", "count", {"text": "initial"}),
+            *([python("slow", "slow", {}, self._marker)] if self._marker else []),
+            *([python("broken", "fail", {})] if self._fails else []),
             *(
                 Artefact(f"extra{n}", *builders.PICK, {"inside": "inner", "n": n}, {"from": "shouted"})
                 for n in range(self._extra)
@@ -97,6 +112,37 @@ def _template(words: tuple[str, ...]) -> Path:
         make_all(project)
         project.close()
     return folder / "state"
+
+
+def dodo(folder: Path, src: Path, state: Path, **more: object) -> Path:
+    """A dodo file for the toy, for ``doit -f``."""
+    file = folder / "toy_dodo.py"
+    file.write_text(
+        f"""
+import sys
+from pathlib import Path
+from build.commands.database import NAME
+from build.commands.edge import Quiet
+from build.report import Report
+from build.schedule import GENERATION, Schedule
+from tests.testing.toy import Toy
+
+PROJECT = Toy(Path({str(src)!r}), Path({str(state)!r}), **{more!r})
+PROJECT.report = Report(sys.stdout)
+SCHEDULE = Schedule(PROJECT)
+DOIT_CONFIG = {{
+    "backend": NAME,
+    "dep_file": str(PROJECT.state / "doit.json"),
+    "default_tasks": [GENERATION],
+    "reporter": Quiet,
+    "verbosity": 2,
+}}
+
+def task_artefacts():
+    yield from SCHEDULE.tasks()
+"""
+    )
+    return file
 
 
 def built(tmp_path: Path, *words: str) -> Toy:

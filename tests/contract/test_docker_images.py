@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +14,11 @@ from build.image import Archive, BaseImage, ImageConfig, assemble, base_of, read
 from build.image_daemon import DockerDaemon
 from build.image_layers import Layer
 from build.image_load import Daemon, load, prove
-from build.oci import chain_ids
+from build.image_recipes import node_image
+from build.oci import Platform, chain_ids
 from tests.testing import dockerd as daemons
 from tests.testing.dockerd import HERE, Containerd
+from tests.testing.node_tool import node_tool
 
 BIG = "b" * 3_000_000
 STORES = ("graph driver", "containerd")
@@ -164,9 +167,26 @@ def test_another_image_under_our_tag_is_refused_by_name(docker: DockerDaemon, ap
 
 
 def test_an_image_of_another_platform_is_refused(docker: DockerDaemon, tmp_path: Path) -> None:
-    from build.oci import Platform
-
     other = Platform("linux", "arm64" if HERE.architecture == "amd64" else "amd64")
     assemble((Layer("x", files=(("/x", "x"),)),), ImageConfig("localhost/t/foreign", other), None, tmp_path / "a.tar")
     with pytest.raises(Refused, match=f"is for {other}"):
         load(read_archive(tmp_path / "a.tar"), docker)
+
+
+def test_the_node_tools_image_is_the_tool(docker: DockerDaemon, api: DockerApi, tmp_path: Path) -> None:
+    node_image(node_tool(), HERE, tmp_path / "node.tar")
+    image_id = load(read_archive(tmp_path / "node.tar"), docker).image_id
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/file").write_bytes(b"content")
+    mount = {"Type": "bind", "Source": str(tmp_path / "data"), "Target": "/data", "ReadOnly": True}
+    host = {"NetworkMode": "none", "Mounts": [mount]}
+    made = api.post("/containers/create", {}, {"Image": image_id, "Cmd": ["hash", "/data/file"], "HostConfig": host}).document[
+        "Id"
+    ]
+    try:
+        assert api.post(f"/containers/{made}/start").status == 204
+        assert api.post(f"/containers/{made}/wait").document["StatusCode"] == 0
+        said = api.get(f"/containers/{made}/logs", {"stdout": "1"}).text
+    finally:
+        api.delete(f"/containers/{made}", {"force": "1"})
+    assert hashlib.sha256(b"content").hexdigest() in said

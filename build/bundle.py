@@ -19,7 +19,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class StoreRef:
-    """A file or folder in the store: ``entry`` is ``<key>-<name>``, ``inside`` a relative path below it ("" is the entry itself)."""
+    """A file or folder in the store: ``entry`` is ``<key>-<name>``, ``inside`` a relative path below it ("": the entry itself)."""
 
     entry: str
     inside: str = ""
@@ -62,7 +62,7 @@ class Needs:
 class Bundle:
     """One launch of one variant of one target. ``rank_caches[r]`` is the folder that holds rank r's weight file.
 
-    ``window_tokens`` is the model's context window; ``env`` goes to every rank; ``smoke`` is a question and a word its answer holds.
+    ``window_tokens`` is the model's context window; ``env`` goes to every rank; ``smoke`` is a question and a word of its answer.
     """
 
     target: str
@@ -96,7 +96,9 @@ def from_json(content: str, where: str) -> Bundle:
     try:
         raw: dict[str, Any] = json.loads(content)
         if raw.pop("format") != FORMAT:
-            raise StoreDamaged(f"{where} is a bundle of another format than {FORMAT}: run `doit` with this version to make a new one")
+            raise StoreDamaged(
+                f"{where} is a bundle of another format than {FORMAT}: run `doit` with this version to make a new one"
+            )
         return _bundle(raw)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreDamaged(f"{where} is no readable bundle ({error}): run `doit repair`") from None

@@ -19,7 +19,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class StoreRef:
-    """A file or folder in the store: ``entry`` is ``<key>-<name>``, ``inside`` a relative path below it ("": the entry itself)."""
+    """A file or folder in the store: ``entry`` is ``<key>-<name>``, ``inside`` a path below it ("": the entry itself)."""
 
     entry: str
     inside: str = ""

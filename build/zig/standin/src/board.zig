@@ -61,6 +61,7 @@ pub const Totals = struct {
     failed: u64 = 0,
     rejected: u64 = 0,
     disconnected: u64 = 0,
+    preempted: u64 = 0,
     decode_s: f64 = 0,
     prefill_s: f64 = 0,
 };
@@ -117,6 +118,12 @@ pub const Board = struct {
         self.lock.lock();
         defer self.lock.unlock();
         self.totals.rejected += 1;
+    }
+
+    pub fn addPreemption(self: *Board) void {
+        self.lock.lock();
+        defer self.lock.unlock();
+        self.totals.preempted += 1;
     }
 
     pub fn stop(self: *Board) void {

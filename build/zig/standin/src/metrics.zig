@@ -91,7 +91,7 @@ fn live(call: *Call, board: *const Board, waiting: usize) Failure![]const u8 {
     try page.one("mtp_accepted_total", "counter", "Drafted tokens that held.", sums.accepted);
     try page.one("decode_rounds_total", "counter", "Decode rounds, counted for each stream.", sums.rounds);
     try page.one("client_disconnections_total", "counter", "Requests whose client left.", sums.disconnected);
-    try page.one("preemptions_total", "counter", "Streams that gave their memory to others.", @as(u64, 0));
+    try page.one("preemptions_total", "counter", "Streams that gave their memory to others.", sums.preempted);
     try page.histogram("request_latency_seconds", "From a request's arrival to its end.", board.latency);
     try page.histogram("time_to_first_token_seconds", "From a request's arrival to its first token.", board.first_token);
     try page.histogram("request_decode_seconds", "From the end of the prompt to the end.", board.decode);

@@ -27,8 +27,6 @@ pub const Book = struct {
     /// Pages that no stream uses and that are kept.
     kept: usize = 0,
     kept_limit: usize,
-    /// Pages promised to streams but not taken yet.
-    promised: usize = 0,
     /// Pages to be dropped on every rank.
     dropped: std.ArrayList(u32) = .empty,
 
@@ -45,18 +43,12 @@ pub const Book = struct {
         return self.pages.len - self.free.items.len;
     }
 
-    /// Promise `count` pages to a new stream, or say that there is no room for them now.
-    pub fn promise(self: *Book, count: usize) bool {
-        if (self.free.items.len + self.kept < self.promised + count) return false;
-        self.promised += count;
-        return true;
+    /// Pages that can be taken now.
+    pub fn available(self: *const Book) usize {
+        return self.free.items.len + self.kept;
     }
 
-    pub fn unpromise(self: *Book, count: usize) void {
-        self.promised -= count;
-    }
-
-    /// The page that holds these tokens, now used once more; null when there is none. The caller gives one promised page back.
+    /// The page that holds these tokens, now used once more; null when there is none.
     pub fn share(self: *Book, key: u64) ?u32 {
         const number = self.by_key.get(key) orelse return null;
         if (self.pages[number].users == 0) self.unlink(number);
@@ -64,9 +56,8 @@ pub const Book = struct {
         return number;
     }
 
-    /// A promised page.
+    /// A page, at the cost of the longest unused one where none is free. There has to be one available.
     pub fn take(self: *Book) error{OutOfMemory}!u32 {
-        self.promised -= 1;
         if (self.free.items.len == 0) try self.evict();
         const number = self.free.pop().?;
         self.pages[number] = .{ .users = 1 };

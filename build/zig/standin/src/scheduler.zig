@@ -19,6 +19,8 @@ const Stream = @import("stream.zig").Stream;
 const stream_ = @import("stream.zig");
 const Token = layout.Token;
 
+/// How long a stream without memory waits before it asks again.
+const yield_ns = 5 * std.time.ns_per_ms;
 const idle_ns = 3600 * std.time.ns_per_s;
 
 pub const Scheduler = struct {
@@ -34,6 +36,7 @@ pub const Scheduler = struct {
     streams: [board_.max_streams]?Stream = @splat(null),
     frame: wire.Builder = .{},
     scores: std.ArrayList(u32) = .empty,
+    started: u64 = 0,
 
     /// Serve until the board says stop; then end every rank.
     pub fn run(self: *Scheduler) error{OutOfMemory}!void {
@@ -86,7 +89,7 @@ pub const Scheduler = struct {
         }
     }
 
-    /// Move requests from the queue to free slots, in order, while their pages fit.
+    /// Move requests from the queue to free slots, in order, while their prompts fit.
     fn admit(self: *Scheduler) error{OutOfMemory}!void {
         for (0..self.parallel) |slot| {
             if (self.streams[slot] != null) continue;
@@ -94,13 +97,45 @@ pub const Scheduler = struct {
             defer self.board.lock.unlock();
             if (self.board.queue.items.len == 0) return;
             const request = self.board.queue.items[0];
-            const needed = Stream.pagesFor(request.ask);
-            if (!self.book.promise(needed)) return;
+            if (stream_.pageCount(request.ask.prompt.len) > self.book.available() and self.anyLive()) return;
             _ = self.board.queue.orderedRemove(0);
-            self.streams[slot] = try Stream.start(request, needed, &self.book);
+            self.streams[slot] = try Stream.start(request, self.started, &self.book);
+            self.started += 1;
             self.board.live[slot] = .{ .request = request, .progress_ns = sys.nowNs(), .decoding = false, .generated = 0 };
             self.board.totals.live_prompt += request.counts.cached;
         }
+    }
+
+    fn anyLive(self: *const Scheduler) bool {
+        for (self.streams[0..self.parallel]) |slot| if (slot != null) return true;
+        return false;
+    }
+
+    /// See that a stream can write its next tokens: younger streams yield to it. False when it has to wait itself.
+    fn makeRoom(self: *Scheduler, stream: *Stream) error{OutOfMemory}!bool {
+        const returns = stream.pages.items.len == 0 and stream.request.counts.rounds > 0;
+        if (stream.pages.items.len == 0) try stream.recall(&self.book);
+        const wanted = if (returns) stream_.pageCount(stream.tokens.items.len) else 0;
+        while (@max(wanted -| stream.pages.items.len, stream.pagesToWrite(stream_.prefill_rows)) > self.book.available()) {
+            const victim = self.youngestAfter(stream) orelse {
+                try stream.yield(&self.book);
+                stream.due_ns = sys.nowNs() + yield_ns;
+                return false;
+            };
+            self.board.addPreemption();
+            try victim.yield(&self.book);
+        }
+        return true;
+    }
+
+    /// The last started stream with memory among those that started after `stream`.
+    fn youngestAfter(self: *Scheduler, stream: *const Stream) ?*Stream {
+        var found: ?*Stream = null;
+        for (self.streams[0..self.parallel]) |*slot| if (slot.*) |*other| {
+            if (other.pages.items.len == 0 or other.number <= stream.number) continue;
+            if (found == null or other.number > found.?.number) found = other;
+        };
+        return found;
     }
 
     fn dropPages(self: *Scheduler) void {
@@ -149,6 +184,7 @@ pub const Scheduler = struct {
 
     /// Put a stream's next step into the frame. True when scores are asked for; false after a chunk of its prompt.
     fn step(self: *Scheduler, slot: usize, stream: *Stream) error{OutOfMemory}!bool {
+        if (!try self.makeRoom(stream)) return false;
         const was_prefilled = stream.request.counts.prefilled_ns != 0;
         const wrote = try stream.write(stream_.prefill_rows, &self.book, self.arena, &self.frame);
         const now = sys.nowNs();
@@ -159,9 +195,9 @@ pub const Scheduler = struct {
                 stream.due_ns = now + @as(u64, @intFromFloat(seconds * std.time.ns_per_s));
                 return false;
             }
-            if (!stream.prefilled()) return false;
-            stream.request.counts.prefilled_ns = now;
+            if (stream.prefilled()) stream.request.counts.prefilled_ns = now;
         }
+        if (!stream.prefilled()) return false;
         const room = stream.request.ask.max_tokens - stream.replyLength();
         stream.draft_count = self.draftFor(stream, @min(self.drafts, room - 1));
         stream.ask(&self.frame);

@@ -23,10 +23,12 @@ pub const Stream = struct {
     tokens: std.ArrayList(Token) = .empty,
     prompt_len: usize,
     /// How many tokens stand in context memory.
-    written: usize,
+    written: usize = 0,
     pages: std.ArrayList(u32) = .empty,
-    promised: usize,
-    key: u64,
+    /// The key of the last full page written.
+    key: u64 = 0,
+    /// Streams give their memory to those with a lower number.
+    number: u64,
     /// Not before this is the stream's next step due.
     due_ns: u64 = 0,
     thinking: bool,
@@ -35,40 +37,51 @@ pub const Stream = struct {
 
     /// Pages that a request can need at most.
     pub fn pagesFor(wanted: request_.Ask) usize {
-        return (wanted.prompt.len + wanted.max_tokens + page_tokens - 1) / page_tokens;
+        return pageCount(wanted.prompt.len + wanted.max_tokens);
     }
 
-    /// Start on a request whose pages are promised, taking what the book keeps of its prompt.
-    pub fn start(request: *Request, promised: usize, book: *pages.Book) error{OutOfMemory}!Stream {
+    pub fn start(request: *Request, number: u64, book: *pages.Book) error{OutOfMemory}!Stream {
         var stream = Stream{
             .request = request,
             .prompt_len = request.ask.prompt.len,
-            .written = 0,
-            .promised = promised,
-            .key = request.ask.image_seed,
+            .number = number,
             .thinking = request.ask.thinking,
         };
         try stream.tokens.appendSlice(sys.gpa, request.ask.prompt);
-        while (stream.written + page_tokens < stream.prompt_len) {
-            const key = pages.chain(stream.key, stream.tokens.items[stream.written..][0..page_tokens]);
-            const page = book.share(key) orelse break;
-            try stream.pages.append(sys.gpa, page);
-            stream.written += page_tokens;
-            stream.key = key;
-            book.unpromise(1);
-            stream.promised -= 1;
-        }
+        try stream.recall(book);
         request.counts.cached = stream.written;
         request.counts.started_ns = sys.nowNs();
         return stream;
     }
 
-    pub fn finish(self: *Stream, book: *pages.Book) error{OutOfMemory}!void {
-        book.unpromise(self.promised);
+    /// Take what the book keeps of the stream's tokens, but not all: the last one has to be looked at anew.
+    pub fn recall(self: *Stream, book: *pages.Book) error{OutOfMemory}!void {
+        self.key = self.request.ask.image_seed;
+        while (self.written + page_tokens < self.tokens.items.len) {
+            const key = pages.chain(self.key, self.tokens.items[self.written..][0..page_tokens]);
+            try self.pages.append(sys.gpa, book.share(key) orelse return);
+            self.written += page_tokens;
+            self.key = key;
+        }
+    }
+
+    /// Give up context memory, to read the same tokens again later.
+    pub fn yield(self: *Stream, book: *pages.Book) error{OutOfMemory}!void {
         while (self.pages.pop()) |page| try book.put(page);
+        self.written = 0;
+    }
+
+    pub fn finish(self: *Stream, book: *pages.Book) error{OutOfMemory}!void {
+        try self.yield(book);
         self.pages.deinit(sys.gpa);
         self.tokens.deinit(sys.gpa);
         self.request.release();
+    }
+
+    /// Pages that the next write of up to `limit` tokens takes.
+    pub fn pagesToWrite(self: *const Stream, limit: usize) usize {
+        const to = @min(self.tokens.items.len, self.written + limit);
+        return pageCount(to) - self.pages.items.len;
     }
 
     pub fn prefilled(self: *const Stream) bool {
@@ -83,7 +96,6 @@ pub const Stream = struct {
             const start_ = self.written % page_tokens;
             if (start_ == 0) {
                 try self.pages.append(sys.gpa, try book.take());
-                self.promised -= 1;
             }
             const page = self.pages.items[self.written / page_tokens];
             const count = @min(page_tokens - start_, to - self.written);
@@ -164,4 +176,8 @@ fn endsWith(reply: []const Token, text: []const u8) bool {
     if (text.len == 0 or reply.len < text.len) return false;
     for (reply[reply.len - text.len ..], text) |token, byte| if (token != byte) return false;
     return true;
+}
+
+pub fn pageCount(tokens: usize) usize {
+    return (tokens + page_tokens - 1) / page_tokens;
 }

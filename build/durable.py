@@ -82,20 +82,14 @@ def seal_top(folder: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a file or a tree, read-only folders too. What is not there is fine."""
-    if path.is_symlink() or path.is_file():
-        path.unlink(missing_ok=True)
-        return
-    for folder, _, _ in os.walk(path):
-        Path(folder).chmod(0o700)
-    for folder, folders, files in os.walk(path, topdown=False):
-        here = Path(folder)
-        for name in files:
-            (here / name).unlink(missing_ok=True)
-        for name in folders:
-            child = here / name
-            child.unlink() if child.is_symlink() else child.rmdir()
+    """Remove a file or a tree, read-only folders too. What is not there, or goes meanwhile, is fine."""
     with suppress(FileNotFoundError):
+        if path.is_symlink() or not path.is_dir():
+            path.unlink()
+            return
+        path.chmod(0o700)
+        for child in list(path.iterdir()):
+            remove_tree(child)
         path.rmdir()
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 KEY_HEX = 32  # 128 bits name a path; the record beside it holds full hashes
 
 
@@ -60,7 +61,7 @@ def entry_name(key: str, name: str) -> str:
 
 def canonical(value: object) -> bytes:
     """JSON that is the same bytes for equal values: sorted keys, no spaces, no NaN."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+    return CANONICAL.encode(value).encode()
 
 
 def key(artefact: Artefact, inputs: Mapping[str, tuple[str, str]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -11,6 +12,21 @@ from build.graph import Artefact
 from build.project import Project
 
 GENERATION = "generation"
+
+
+class UpToDate:
+    """What doit asks when all that a task needs has run. What goes wrong here comes again in the action, where it is told."""
+
+    __signature__ = inspect.Signature()  # doit looks at it for every task; working it out takes a tenth of a millisecond
+
+    def __init__(self, ready: Callable[[], bool]) -> None:
+        self._ready = ready
+
+    def __call__(self) -> bool:
+        try:
+            return self._ready()
+        except TwinfoldError:
+            return False
 
 
 class Schedule:
@@ -36,16 +52,9 @@ class Schedule:
             "doc": about,
             "actions": [(self._act, [name, make])],
             "task_dep": needed,
-            "uptodate": [(self._ask, [ready])],
+            "uptodate": [UpToDate(ready)],
             "verbosity": 2,  # nothing is captured: programs write to logs, the report to the terminal
         }
-
-    def _ask(self, ready: Callable[[], bool]) -> bool:
-        """doit asks when all that the task needs has run. What goes wrong here comes again in the action, where it is told."""
-        try:
-            return ready()
-        except TwinfoldError:
-            return False
 
     def _act(self, name: str, make: Callable[[], object]) -> object:
         from doit.exceptions import TaskFailed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 from doit.cmd_list import List as StockList
@@ -13,6 +14,8 @@ from build.project import Project
 from build.report import short
 from build.runlock import RunLock
 from build.schedule import Schedule
+
+SHOWN = 20  # names of outputs that are not locked
 
 
 class List(edge.Guarded, StockList):  # type: ignore[misc] # doit is untyped
@@ -29,6 +32,7 @@ class Run(edge.Guarded, StockRun):  # type: ignore[misc] # doit is untyped
 
     def execute(self, params: Any, args: list[str]) -> int:
         """Load the project, then run under the build lock."""
+        gc.disable()  # a short process whose thousands of tasks all stay: the collector would only look for what is not there
         self.loader.setup(params)
         schedule: Schedule = self.loader.namespace["SCHEDULE"]
         project = schedule.project
@@ -66,7 +70,8 @@ class Run(edge.Guarded, StockRun):  # type: ignore[misc] # doit is untyped
 def closing(project: Project, *, whole: bool) -> str:
     """The one line that a build ends with."""
     loose = project.not_locked()
-    note = f"; not locked: {', '.join(loose)}" if loose else ""
+    more = f" and {len(loose) - SHOWN} more" if len(loose) > SHOWN else ""
+    note = f"; not locked: {', '.join(loose[:SHOWN])}{more}" if loose else ""
     made = f"{len(project.built)} built" if project.built else "nothing to do"
     if not whole:
         return f"{project.target}: {made}{note}"

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from supervisor.machine import Event, Phase
 from supervisor.machine import types as machine
 from supervisor.memory import Floor, FloorVerdict, FloorWatch, Sample, watch_floor
 from supervisor.probes import Endpoint, ProbeFailed, read, tiny_generation
+from supervisor.readings_engine import EngineReading
 from supervisor.runners import RankExit, RankHandle, Runner
 from supervisor.view import NodeMemory
 
@@ -263,23 +265,26 @@ class EngineWatch(Watcher):
 
     def _watch(self) -> None:
         self._board.set_progress()  # the smoke test has just passed
-        while not self._stopped.wait(self._period_s):
-            if self._board.state.phase is not Phase.SERVING:
-                continue
-            try:
-                reading = read(self._endpoint, self._deadline_s)
-            except ProbeFailed:
-                reading = None
-            if self._stopped.is_set():
+        while True:
+            if self._board.state.phase is Phase.SERVING:
+                self._look()
+            if self._stopped.wait(self._period_s):
                 return
-            self._board.set_engine(self._launch, reading)
-            with self._lock:
-                before = self._progress
-                self._progress, verdict = progress.observe(before, reading, self._clock(), self._patience)
-                moved = self._progress.moved_s > before.moved_s and bool(reading and reading.busy)
-            if moved:
-                self._board.set_progress()
-            self._act(verdict)
+
+    def _look(self) -> None:
+        reading: EngineReading | None = None
+        with contextlib.suppress(ProbeFailed):
+            reading = read(self._endpoint, self._deadline_s)
+        if self._stopped.is_set():
+            return
+        self._board.set_engine(self._launch, reading)
+        with self._lock:
+            before = self._progress
+            self._progress, verdict = progress.observe(before, reading, self._clock(), self._patience)
+            moved = self._progress.moved_s > before.moved_s and bool(reading and reading.busy)
+        if moved:
+            self._board.set_progress()
+        self._act(verdict)
 
     def _act(self, verdict: progress.Verdict) -> None:
         if verdict.stalled:

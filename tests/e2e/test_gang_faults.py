@@ -15,7 +15,7 @@ from tests.testing.supervised import Supervised, exists, kill, until
 pytestmark = pytest.mark.timeout(1500)
 BACK_S = 50.0  # ten times the goal of 5 s: two shared cores
 SLOW = {"TF_STANDIN_ROUND_MS": "50"}
-LONG = {"temperature": 1.0, "seed": 7, "max_tokens": 300, "chat_template_kwargs": {"enable_thinking": False}}
+LONG = {"temperature": 1.0, "seed": 7, "max_tokens": 2000, "ignore_eos": True}
 PROMPT = "Tell me all you know about memory, links and reproducible builds."
 
 
@@ -29,8 +29,8 @@ def gang(tmp_path: Path) -> Iterator[Supervised]:
 
 
 def tokens(gang: Supervised) -> int:
-    """Tokens generated so far, those of running requests among them."""
-    return int(gang.status()["throughput"].get("generated_tokens", 0))
+    """Tokens generated so far, those of running requests among them; waits for the first reading."""
+    return int(until("a reading of the engine", lambda: gang.status()["throughput"].get("generated_tokens")))
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -41,7 +41,8 @@ class Scratch:
         """Remove all that is left, then the lock."""
         with self._guard:
             if self._folder is not None:
-                remove_tree(self._folder)
+                with suppress(OSError):  # a thread that is being ended may still write there; the next run cleans it
+                    remove_tree(self._folder)
                 self._folder.with_suffix(LOCK).unlink(missing_ok=True)
                 os.close(self._fd)
                 self._folder = None

@@ -1,0 +1,192 @@
+"""The demo target itself: what a change rebuilds, what the lock enforces, and that two clean stores are the same.
+
+The first test of a run that needs the engine's binaries builds them into the shared cache, which takes minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from build import generations, lockfile
+from build.pins import Output
+from build.project import Project
+from build.settings import Places
+from build.store import Store
+from tests.testing.demo import CHECKOUT, built_store, cache_root, demo_state, doit
+
+pytestmark = pytest.mark.timeout(1800)
+NOOP_LIMIT_S = 5.0  # ten times the goal
+
+
+def checkout(folder: Path) -> Path:
+    """A copy of what a build reads, to be edited."""
+    skip = shutil.ignore_patterns("__pycache__")
+    for name in ("build", "supervisor", "lockfiles"):
+        shutil.copytree(CHECKOUT / name, folder / name, ignore=skip)
+    for name in ("dodo.py", "pyproject.toml"):
+        shutil.copy2(CHECKOUT / name, folder / name)
+    return folder
+
+
+def made(out: str) -> set[str]:
+    return set(re.findall(r"^built   (\S+)", out, re.MULTILINE))
+
+
+def save(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    """Change a file and put its times back."""
+    before = path.stat()
+    content = path.read_text()
+    assert old in content
+    path.write_text(content.replace(old, new, 1))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def a_text(here: Path) -> Path:
+    """One file of the training text."""
+    return min((here / "build" / "demo" / "text").glob("*.txt"))
+
+
+def test_a_second_run_is_one_line_and_quick() -> None:
+    built_store()
+    started_s = time.monotonic()
+    done = doit(state=cache_root() / "state")
+    assert time.monotonic() - started_s < NOOP_LIMIT_S
+    assert done.returncode == 0
+    assert "nothing to do" in done.stdout
+    assert len(done.stdout.strip().splitlines()) == 1
+
+
+def test_a_changed_byte_of_the_training_text_rebuilds_the_rank_caches_and_no_binary(tmp_path: Path) -> None:
+    state = demo_state(tmp_path, own_store=True)
+    here = checkout(tmp_path / "checkout")
+    edit(a_text(here), " the ", " thE ")
+    done = doit(state=state, checkout=here)
+    assert done.returncode == 0, done.stderr
+    assert {"text", "trained", "checkpoint", "rank0of2", "rank1of2", "bundle"} <= made(done.stdout)
+    assert not {name for name in made(done.stdout) if name.endswith(("amd64", "arm64", "-source"))}
+    assert [g.number for g in generations.every(state, "demo")] == [1, 2]
+
+
+def test_a_changed_byte_of_the_server_rebuilds_the_server_and_no_rank_cache(tmp_path: Path) -> None:
+    state = demo_state(tmp_path, own_store=True)
+    here = checkout(tmp_path / "checkout")
+    main = here / "build" / "zig" / "standin" / "src" / "main_server.zig"
+    edit(main, "//", "// .")
+    done = doit(state=state, checkout=here)
+    assert done.returncode == 0, done.stderr
+    names = made(done.stdout)
+    assert any(re.fullmatch(r"tensorfold-native-a..64", n) for n in names)
+    assert not {n for n in names if n.startswith(("rank", "tf-dsv41-rank", "tf-dsv41-check", "tf-dsv41-lanes-a", "checkpoint"))}
+
+
+def test_two_clean_stores_in_two_folders_hold_identical_trees(tmp_path: Path) -> None:
+    shared, entry = built_store()
+    state = tmp_path / "another place" / "state"
+    done = doit("-n", "2", state=state)
+    assert done.returncode == 0, done.stderr
+    one, two = Store(shared), Store(state / "store")
+    assert two.find(entry) is not None
+    for name in two.entries():
+        first, second = one.need(name), two.need(name)
+        differ = {(f.path, f.sha256) for f in first.files} ^ {(f.path, f.sha256) for f in second.files}
+        assert not differ, f"{name}: {min(differ)}"
+    verified = doit("verify", state=state)
+    assert verified.returncode == 0, verified.stderr
+
+
+@pytest.mark.parametrize("world", [1, 4])
+def test_other_worlds_share_all_but_the_rank_caches(tmp_path: Path, world: int) -> None:
+    state = demo_state(tmp_path, world)
+    bundle = generations.current(state, "demo").bundle
+    assert bundle.world_size == world
+    assert len(bundle.rank_caches) == len(bundle.rank_cache_bytes) == world
+    for ref in (*bundle.rank_caches, bundle.engine.server, bundle.model, bundle.kit, bundle.token_map):
+        assert ref.under(state / "store").exists()
+
+
+@pytest.mark.parametrize("world", ["3", "0", "x"])
+def test_a_world_that_the_packer_does_not_take_is_refused(tmp_path: Path, world: str) -> None:
+    done = doit(f"world={world}", state=tmp_path / "state")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: world = ")
+
+
+def test_the_bundle_names_an_image_of_this_platform_that_is_there(tmp_path: Path) -> None:
+    state = demo_state(tmp_path)
+    bundle = generations.current(state, "demo").bundle
+    assert len(bundle.image) == 1
+    for image in bundle.image.values():
+        assert image.archive.under(state / "store").is_file()
+        assert image.config_digest.startswith("sha256:")
+
+
+def test_a_lock_without_the_toolchain_s_pin_names_it_and_the_command(tmp_path: Path) -> None:
+    here = checkout(tmp_path / "checkout")
+    (here / "lockfiles" / "demo.lock.toml").write_text("version = 1\n")
+    done = doit(state=tmp_path / "state", checkout=here)
+    assert done.returncode == 7
+    assert "lacks the pin toolchain zig 0.17.0" in done.stderr
+    assert "run `doit lock target=demo`" in done.stderr
+    assert doit("lock", "target=demo", state=tmp_path / "state", checkout=here).returncode == 0
+    assert lockfile.read(here / "lockfiles" / "demo.lock.toml").toolchains
+
+
+def test_an_output_that_differs_from_its_lock_ends_with_9_and_is_not_kept(tmp_path: Path) -> None:
+    here, state = checkout(tmp_path / "checkout"), tmp_path / "state"
+    project = Project(here, Places(), state)
+    artefact = project.graph["kit"]
+    assert doit("kit", state=state, checkout=here).returncode == 0
+    key = project.resolve("kit").key
+    shutil.rmtree(state)
+    lock = here / "lockfiles" / "demo.lock.toml"
+    old = lockfile.read(lock)
+    wrong = Output("kit", artefact.platform, project.host, str(key), "0" * 64)
+    lockfile.write(lock, replace(old, outputs=(*(o for o in old.outputs if o.name != "kit"), wrong)), save)
+    done = doit("kit", state=state, checkout=here)
+    assert done.returncode == 9
+    assert done.stderr.startswith("error: kit: the lock has 000000000000 for key")
+    assert not list((state / "store").glob("*-kit*"))
+
+
+def test_an_edit_is_told_as_not_locked_until_it_is_recorded(tmp_path: Path) -> None:
+    state = demo_state(tmp_path, own_store=True)
+    here = checkout(tmp_path / "checkout")
+    recorded = doit("lock", "--record", state=state, checkout=here)
+    assert recorded.returncode == 0, recorded.stderr
+    only = doit("lock", "--check", state=state, checkout=here)
+    beside = {line.split()[2].rstrip(":") for line in only.stdout.splitlines() if line.startswith(("not locked", "not known"))}
+    assert not {name for name in beside if not name.endswith("-arm64")}, only.stdout
+    edit(a_text(here), " the ", " thE ")
+    built = doit(state=state, checkout=here)
+    assert built.returncode == 0, built.stderr
+    assert re.search(r"not locked: trained, checkpoint, ", built.stdout)
+    assert doit("lock", "--check", state=state, checkout=here).returncode == 1
+    assert "locked  trained" in doit("lock", "--record", state=state, checkout=here).stdout
+    assert "not locked" not in doit(state=state, checkout=here).stdout
+
+
+def test_a_compiler_error_is_one_line_with_its_place_and_its_log(tmp_path: Path) -> None:
+    here, state = checkout(tmp_path / "checkout"), tmp_path / "state"
+    main = here / "build" / "zig" / "standin" / "src" / "main_check.zig"
+    main.write_text(main.read_text() + "\npub const broken: u8 = nonsense;\ncomptime { _ = broken; }\n")
+    done = doit("tf-dsv41-check-amd64", state=state, checkout=here)
+    assert done.returncode == 8
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert re.search(r"main_check\.zig:\d+:\d+: error: use of undeclared identifier 'nonsense' \(log: ", done.stderr)
+
+
+def test_an_unknown_target_names_what_there_is(tmp_path: Path) -> None:
+    done = doit("target=dem", state=tmp_path / "state")
+    assert done.returncode == 2
+    assert "did you mean demo?" in done.stderr

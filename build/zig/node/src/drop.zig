@@ -117,7 +117,7 @@ fn cachedPages(fd: sys.Fd, size: u64) sys.Failed!u64 {
         const raw = try sys.check(linux.mmap(null, length, .{ .READ = true }, .{ .TYPE = .SHARED }, fd, @intCast(offset)));
         const start: [*]u8 = @ptrFromInt(raw);
         defer _ = linux.munmap(start, length);
-        const seen = resident[0..std.math.divCeil(usize, length, sys.pageSize()) catch unreachable];
+        const seen = resident[0 .. std.math.divCeil(usize, length, sys.pageSize()) catch unreachable];
         _ = try sys.check(linux.mincore(start, length, seen.ptr));
         for (seen) |page| pages += page & 1;
     }

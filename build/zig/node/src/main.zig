@@ -3,12 +3,9 @@
 const std = @import("std");
 const linux = std.os.linux;
 const out = @import("out.zig");
+const release = @import("release.zig");
 const sys = @import("sys.zig");
 const Arguments = @import("arguments.zig").Arguments;
-
-const version = "0.1.0";
-/// Grows when a line or an option changes its meaning; new fields and options alone leave it.
-const protocol = 1;
 
 const usage =
     \\usage: twinfold-node COMMAND ...
@@ -16,6 +13,7 @@ const usage =
     \\  hash     sha256 of files or trees, leaving the page cache as it was
     \\  drop     give the page cache of files back
     \\  probe    does a path carry packets of full size
+    \\  guard    watch over one rank: kill it at the memory floor, stop it when its peer is gone
     \\  version  version and protocol number
     \\
     \\twinfold-node COMMAND --help says more. Results are JSON lines on standard output; an error is one line on standard error.
@@ -33,6 +31,7 @@ const commands = [_]Command{
     .{ .name = "hash", .help = @import("hash.zig").help, .run = @import("hash.zig").run },
     .{ .name = "drop", .help = @import("drop.zig").help, .run = @import("drop.zig").run },
     .{ .name = "probe", .help = @import("probe.zig").help, .run = @import("probe.zig").run },
+    .{ .name = "guard", .help = @import("guard.zig").help, .run = @import("guard.zig").run },
     .{ .name = "version", .help = "usage: twinfold-node version\n", .run = printVersion },
 };
 
@@ -87,6 +86,6 @@ fn isHelp(argument: []const u8) bool {
 
 fn printVersion(arguments: *Arguments, _: std.mem.Allocator) anyerror!u8 {
     if (arguments.next()) |extra| return arguments.wrong("unexpected argument {s}", .{extra});
-    out.say(std.fmt.comptimePrint("{{\"version\":\"{s}\",\"protocol\":{d}}}\n", .{ version, protocol }));
+    out.say(std.fmt.comptimePrint("{{\"version\":\"{s}\",\"protocol\":{d}}}\n", .{ release.version, release.protocol }));
     return 0;
 }

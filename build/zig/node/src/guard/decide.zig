@@ -36,6 +36,15 @@ pub const Verdict = struct {
     falling_bytes_per_s: f64 = 0,
     /// Time to the hard floor at that fall; null where memory does not fall.
     to_hard_s: ?f64 = null,
+
+    /// Whole numbers for those who read lines.
+    pub fn fallingBytes(self: Verdict) u64 {
+        return std.math.lossyCast(u64, self.falling_bytes_per_s);
+    }
+
+    pub fn toHardMs(self: Verdict) ?u64 {
+        return if (self.to_hard_s) |left_s| std.math.lossyCast(u64, left_s * 1000) else null;
+    }
 };
 
 /// The newest samples that a slope may use.

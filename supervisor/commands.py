@@ -140,8 +140,7 @@ def _stop_leftovers(one: Configuration, *, force: bool) -> int:
             return 0
         timeout_s = 0.0 if force else float(one.serve.stop_timeout)
         leftovers.stop(runner, found, keeping(one), timeout_s, print)
-        for left in found:
-            service.release_root(one.run_dir, left.handle.launch_id)
+        service.release_other_roots(one.state_dir, "")
     print("stopped")
     return 0
 

@@ -154,7 +154,7 @@ class Gang:
         if launch.ranks:
             return
         configuration, one = plan.blueprint.configuration, plan.blueprint
-        service.hold_root(configuration.run_dir, launch.launch_id, one.bundle_entry)
+        service.hold_root(configuration.state_dir, launch.launch_id, one.bundle_entry)
         self._board.set_launch(launch.launch_id, plan.serving)
         asked = (plan.context_tokens, configuration.serve.drafts)
         launch.ranks = RankWatch(self._runner, self._post, launch.number, world_size=one.bundle.world_size, asked=asked)
@@ -234,7 +234,7 @@ class Gang:
         logs.save(self._runner, handles, ended, keeping(configuration))
         for handle in handles:
             self._runner.remove(handle)
-        service.release_root(configuration.run_dir, launch.launch_id)
+        service.release_root(configuration.state_dir, launch.launch_id)
 
     def _work(self, job: Callable[..., None], *given: object) -> None:
         threading.Thread(target=self._guarded, args=(job, *given), name=job.__name__.strip("_"), daemon=True).start()

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from supervisor.machine import Effect, Event, State, step, wake_at_s
-from supervisor.machine.types import Finish, Tick
+from supervisor.machine import Effect, Event, IllegalEvent, State, step, wake_at_s
+from supervisor.machine.types import Finish, Note, Tick
 
 # Time alone is looked at this often even with no deadline: a suspended machine's clock may have jumped.
 LONGEST_SLEEP_S = 5.0
@@ -58,7 +58,11 @@ class Loop:
 
     def _step(self, event: Event) -> Finish | None:
         before = self._state
-        self._state, effects = step(before, event)
+        try:
+            self._state, effects = step(before, event)
+        except IllegalEvent as fault:  # a fault of ours must not take a serving gang down
+            self._actions.carry_out(Note(f"ignored, and should not have come: {fault}", "error"))
+            return None
         if self._state is not before:
             self._actions.changed(before, self._state)
         finish = None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from supervisor.readings_engine import EngineReading
 
 PREFILL_FACTOR = 3.0  # a prompt gets three times its expected time
-RECENT_S = 3.0  # a request that arrives longer than this after the last progress finds a gang that stands already
+RECENT_S = 2.0  # a request that arrives longer than this after the last progress finds a gang that stands already
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def _prefill(before: Progress, now: EngineReading, at_s: float, patience: Patien
         return float(patience.context_tokens) if now.busy else 0.0
     if _differ(last.generated_tokens_live, now.generated_tokens_live) and not now.prefilling:
         return 0.0
-    came = _arrived(last, now)
+    came = _streams(now) > _streams(last) or _differ(last.requests, now.requests)  # one that waits computes nothing
     if came and (at_s - before.moved_s <= RECENT_S or not last.busy):
         jump = (now.prompt_tokens or 0.0) - (last.prompt_tokens or 0.0)
         return max(before.prefill_tokens, jump if jump > 0 else float(patience.context_tokens))
@@ -137,6 +137,10 @@ def _arrived(before: EngineReading, now: EngineReading) -> bool:
 
 def _requests(reading: EngineReading) -> int:
     return sum(count or 0 for count in (reading.running, reading.prefilling, reading.waiting))
+
+
+def _streams(reading: EngineReading) -> int:
+    return (reading.running or 0) + (reading.prefilling or 0)
 
 
 def _differ(before: float | None, now: float | None) -> bool:

@@ -87,8 +87,8 @@ class Supervisor:
             named = ", ".join(str(left.handle) for left in decision.remove)
             self._voice.say(f"removing what an earlier supervisor left: {named}", "warning")
             leftovers.remove(self._runner, decision.remove, keeping(self._configuration), "left over")
-            for left in decision.remove:
-                service.release_root(self._configuration.run_dir, left.handle.launch_id)
+        kept = decision.adopt[0].handle.launch_id if decision.adopt else ""
+        service.release_other_roots(self._configuration.state_dir, kept)
         if not decision.adopt:
             return Begin(time.monotonic())
         self._gang.adopt(one, tuple(left.handle for left in decision.adopt), decision.adopt[0].context_tokens)

@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from build import roots
 from build.errors import Refused
 from supervisor import procid
-from supervisor.records import write_json
 
 
 @contextlib.contextmanager
@@ -66,16 +66,22 @@ def alive(run_dir: Path) -> int | None:
         os.close(fd)
 
 
-def hold_root(run_dir: Path, launch_id: str, bundle_entry: str) -> None:
-    """Keep a running launch's bundle from ``doit gc``: ``run/roots/<launch id>.json``."""
+def hold_root(state_dir: Path, launch_id: str, bundle_entry: str) -> None:
+    """Keep a running launch's bundle from ``doit gc``."""
     who = procid.identify(os.getpid())
-    start = who.start_ticks if who else 0
-    write_json(run_dir / "roots" / f"{launch_id}.json", {"bundle": bundle_entry, "pid": os.getpid(), "start": start})
+    roots.hold(state_dir, launch_id, bundle_entry, os.getpid(), who.start_ticks if who else 0)
 
 
-def release_root(run_dir: Path, launch_id: str) -> None:
+def release_root(state_dir: Path, launch_id: str) -> None:
     """Give the launch's bundle up to ``doit gc``; nothing where it was not held."""
-    (run_dir / "roots" / f"{launch_id}.json").unlink(missing_ok=True)
+    (state_dir / "run" / "roots" / f"{launch_id}.json").unlink(missing_ok=True)
+
+
+def release_other_roots(state_dir: Path, launch_id: str) -> None:
+    """Give up what earlier supervisors held, but for one launch. The caller holds the lock and knows that nothing else runs."""
+    for file in (state_dir / "run" / "roots").glob("*.json"):
+        if file.stem != launch_id:
+            file.unlink(missing_ok=True)
 
 
 def notify(environ: Mapping[str, str], *lines: str) -> None:

@@ -1,0 +1,117 @@
+"""When a busy gang counts as hung, and when it is only busy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.progress import Patience, Progress, Verdict, asked, begin, observe, probed
+from supervisor.readings_engine import EngineReading
+
+PATIENCE = Patience(stall_s=10, misses=3, idle_probe_s=60, prefill_tokens_per_s=400, context_tokens=40_000)
+IDLE = EngineReading(running=0, waiting=0, prompt_tokens=100.0, generated_tokens_live=50.0, rounds=20.0, live=True)
+DECODING = replace(IDLE, running=1, generated_tokens_live=60.0)
+
+
+def follow(*seen: tuple[float, EngineReading | None], progress: Progress | None = None) -> tuple[Progress, Verdict]:
+    progress, verdict = progress or begin(0.0), Verdict()
+    for at_s, reading in seen:
+        progress, verdict = observe(progress, reading, at_s, PATIENCE)
+    return progress, verdict
+
+
+def test_a_decode_that_stands_is_a_hang_after_the_stall_time() -> None:
+    seen = ((0.0, IDLE), (1.0, replace(DECODING, generated_tokens_live=51.0)), (2.0, DECODING))
+    assert follow(*seen, (11.9, DECODING))[1].stalled == ""
+    assert follow(*seen, (12.0, DECODING))[1].stalled == "requests run, and nothing has moved for 10 s"
+
+
+def test_a_prompt_of_unknown_length_gets_three_times_the_longest_ones_time() -> None:
+    came = replace(IDLE, running=1)
+    assert follow((0.0, IDLE), (1.0, came), (299.0, came))[1].stalled == ""
+    assert follow((0.0, IDLE), (1.0, came), (301.1, came))[1].stalled
+
+
+def test_a_prompt_of_known_length_gets_three_times_its_own() -> None:
+    came = replace(IDLE, running=1, prompt_tokens=100.0 + 4000)
+    assert follow((0.0, IDLE), (1.0, came), (29.0, came))[1].stalled == ""
+    assert follow((0.0, IDLE), (1.0, came), (31.1, came))[1].stalled
+
+
+def test_requests_that_come_to_a_gang_that_stands_do_not_buy_it_time() -> None:
+    progress, _ = follow((0.0, IDLE), (1.0, replace(DECODING, generated_tokens_live=51.0)), (2.0, DECODING))
+    for second in range(3, 12):
+        later = replace(DECODING, waiting=second, running=1 + (second > 4))
+        progress, verdict = observe(progress, later, float(second), PATIENCE)
+    assert verdict.stalled == ""
+    assert observe(progress, later, 12.0, PATIENCE)[1].stalled
+
+
+def test_a_decode_that_waits_for_another_requests_prompt_is_no_hang() -> None:
+    seen = (
+        (0.0, IDLE),
+        (1.0, replace(DECODING, generated_tokens_live=51.0)),
+        (2.0, DECODING),
+        (3.0, replace(DECODING, running=2)),
+    )
+    assert follow(*seen, (60.0, replace(DECODING, running=2)))[1].stalled == ""
+
+
+def test_one_silent_reading_is_nothing_and_silence_is_a_hang() -> None:
+    assert follow((0.0, IDLE), (1.0, None), (2.0, None), (9.0, None))[1].stalled == ""
+    assert follow((0.0, IDLE), (1.0, None), (2.0, None), (10.0, None))[1].stalled == "rank 0 has not answered for 10 s"
+    assert follow((0.0, IDLE), (30.0, None))[1].stalled == "", "one late reading is no proof, however late"
+
+
+def test_an_idle_gang_is_asked_for_a_token_now_and_then() -> None:
+    progress, verdict = follow((0.0, IDLE), (59.0, IDLE))
+    assert not verdict.probe
+    progress, verdict = follow((60.0, IDLE), progress=progress)
+    assert verdict.probe
+    progress, _ = probed(asked(progress), True, 60.5, PATIENCE)
+    assert not follow((61.0, IDLE), progress=progress)[1].probe
+    assert follow((120.5, IDLE), progress=progress)[1].probe
+
+
+def test_our_own_request_that_hangs_is_found_before_a_long_prompts_time_is_over() -> None:
+    progress, _ = follow((0.0, IDLE), (60.0, IDLE))
+    held = replace(IDLE, running=1)
+    progress = asked(progress)
+    assert follow((61.0, held), (89.0, held), progress=progress)[1].stalled == ""
+    assert follow((61.0, held), (90.0, held), progress=progress)[1].stalled
+
+
+def test_several_missed_tiny_generations_are_a_hang_and_one_is_not() -> None:
+    progress = begin(0.0)
+    for second, stalled in ((1.0, False), (2.0, False), (3.0, True)):
+        progress, verdict = probed(asked(progress), False, second, PATIENCE)
+        assert bool(verdict.stalled) is stalled
+    progress, _ = probed(progress, True, 4.0, PATIENCE)
+    assert progress.probe_misses == 0
+
+
+def test_a_fatal_error_needs_no_patience() -> None:
+    assert follow((0.0, replace(IDLE, fatal=True)))[1].stalled == "the engine reports a fatal error"
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 5.0), st.integers(0, 3), st.integers(0, 2)), max_size=60))
+def test_a_gang_that_moves_at_every_reading_is_never_a_hang(steps: list[tuple[float, int, int]]) -> None:
+    progress, at_s, tokens = begin(0.0), 0.0, 0.0
+    for pause_s, running, waiting in steps:
+        at_s, tokens = at_s + pause_s, tokens + 1
+        reading = replace(IDLE, running=running, waiting=waiting, generated_tokens_live=tokens)
+        progress, verdict = observe(progress, reading, at_s, PATIENCE)
+        assert verdict.stalled == ""
+
+
+@given(st.lists(st.floats(0.1, 5.0), min_size=1, max_size=200))
+def test_a_decode_that_stands_is_always_found(pauses: list[float]) -> None:
+    progress, _ = follow((0.0, IDLE), (0.5, replace(DECODING, generated_tokens_live=51.0)), (1.0, DECODING))
+    at_s, found = 1.0, False
+    for pause_s in pauses:
+        at_s += pause_s
+        progress, verdict = observe(progress, DECODING, at_s, PATIENCE)
+        found = found or bool(verdict.stalled)
+    assert found == (at_s - 1.0 >= PATIENCE.stall_s)

@@ -28,6 +28,7 @@ POLL_S = 0.1
 READERS = 4  # of one running rank's log at a time, each at its own place
 READ_S = 30.0  # silence after which a read of what is already written counts as broken
 
+NO_INIT = "docker-init"  # named by the daemon when it is missing: Debian's package only recommends it
 # What the daemon says when a container cannot start, and what helps. The first that fits counts.
 START_ADVICE: tuple[tuple[str, str], ...] = (
     ("could not select device driver", "install the NVIDIA Container Toolkit and run `sudo nvidia-ctk runtime configure`"),
@@ -70,7 +71,9 @@ class DockerRunner:
         try:
             image_id = self._image(spec)
             key = self._create(spec, image_id)
-            self._start(spec, key)
+            if not self._start(spec, key):
+                key = self._create(spec, image_id)
+                self._start(spec, key)
         except DaemonUnreachable as error:
             raise LaunchFailed(f"rank {spec.rank} cannot be started: {error}") from None
         return RankHandle(spec.launch_id, spec.rank, self._node, key, spec.spec_hash)
@@ -192,15 +195,15 @@ class DockerRunner:
         self._remove(holder["Id"])
         return True
 
-    def _start(self, spec: RankSpec, key: str) -> None:
+    def _start(self, spec: RankSpec, key: str) -> bool:
+        """False where this daemon has no init and another try goes without. Then the rank is the container's first process."""
         answer = self._api.post(f"/containers/{key}/start")
         if answer.status in (204, 304):
-            return
+            return True
         self._remove(key)
-        if "docker-init" in answer.message and self._options.init:
-            # Debian's package only recommends the init; without one the rank itself is the first process.
+        if NO_INIT in answer.message and self._options.init:
             self._options = replace(self._options, init=False)
-            raise LaunchFailed(f"Docker on {self._node} has no docker-init: the next start goes without it")
+            return False
         raise self._start_error(spec, answer)
 
     def _start_error(self, spec: RankSpec, answer: Answer) -> LaunchFailed:

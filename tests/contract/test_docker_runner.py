@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import subprocess
 import time
 import uuid
@@ -471,12 +472,34 @@ def test_rotation_keeps_the_newest_of_a_flood(api: DockerApi, store: Path, spec:
     _clear(runner)
 
 
+def test_a_daemon_without_an_init_starts_ranks_too(tmp_path_factory: pytest.TempPathFactory, spec: RankSpec, store: Path) -> None:
+    folder, helpers = tmp_path_factory.mktemp("i"), tmp_path_factory.mktemp("helpers")
+    for name in ("containerd", "containerd-shim", "containerd-shim-runc-v2", "ctr", "runc"):
+        found = shutil.which(name, path="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        if found:
+            (helpers / name).symlink_to(found)
+    with daemons.dockerd(folder, path=str(helpers)) as running:
+        api = connect(running.socket, "the test's Docker")
+        runner = DockerRunner(api, StoreImages(DockerDaemon(api), store))
+        handle = runner.start(_script(spec, ORDERLY))
+        assert _inspect(api, handle)["HostConfig"]["Init"] is False
+        _wait_for_log(runner, handle, b"up")
+        runner.terminate(handle)
+        assert _ended(runner, handle).code == 0
+        _clear(runner)
+        api.close()
+
+
 # The SDK leaves the socket of a refused connection to the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_daemon_that_dies_leaves_ranks_unknown_until_it_is_back(
     tmp_path_factory: pytest.TempPathFactory, spec: RankSpec, store: Path
 ) -> None:
-    folder = tmp_path_factory.mktemp("k")
+    _outlive_the_daemon(tmp_path_factory.mktemp("k"), spec, store)
+    gc.collect()
+
+
+def _outlive_the_daemon(folder: Path, spec: RankSpec, store: Path) -> None:
     with daemons.dockerd(folder, keep=True) as running:
         api = connect(running.socket, "the test's Docker")
         runner = DockerRunner(api, StoreImages(DockerDaemon(api), store))
@@ -496,4 +519,3 @@ def test_a_daemon_that_dies_leaves_ranks_unknown_until_it_is_back(
         assert b"up" in _log(runner, handle)
         _clear(runner)
         api.close()
-    gc.collect()

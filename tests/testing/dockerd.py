@@ -55,17 +55,18 @@ class Dockerd:
 
 
 @contextlib.contextmanager
-def dockerd(folder: Path, keep: bool = False) -> Iterator[Dockerd]:
+def dockerd(folder: Path, keep: bool = False, path: str = "") -> Iterator[Dockerd]:
     """Run a Docker daemon whose files all lie under ``folder``. The path must be short: a socket's name has 107 bytes.
 
-    ``keep`` leaves the files, and a crashed daemon's containers, for another daemon to go on with.
+    ``keep`` leaves the files, and a crashed daemon's containers, for another daemon to go on with. ``path`` is where the daemon
+    finds its helpers, if not everywhere.
     """
     need("dockerd", "containerd", "runc")
     sock, log = folder / "d.sock", folder / "dockerd.log"
     _forget_dead(folder / "exec/containerd/containerd.pid")
     argv: list[str | Path] = ["dockerd", "--data-root", folder / "data", "--exec-root", folder / "exec", "-H", f"unix://{sock}"]
     argv += ["--pidfile", folder / "d.pid", "--iptables=false", "--bridge=none"]
-    with _running(argv, log) as process:
+    with _running(argv, log, path) as process:
         _wait_until(lambda: _answers(sock), process, log)
         try:
             yield Dockerd(str(sock), process, log)
@@ -180,17 +181,19 @@ class Containerd:
 
 
 @contextlib.contextmanager
-def _running(argv: Sequence[str | Path], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _running(argv: Sequence[str | Path], log: Path, path: str = "") -> Iterator[subprocess.Popen[bytes]]:
     """The program, its output in a file. It is told to end with this process, should that be killed."""
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    everywhere = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    program = shutil.which(str(argv[0]), path=everywhere)
+    assert program is not None
     with log.open("wb") as output:
         process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "TERM", *map(str, argv)],
+            ["/usr/bin/setpriv", "--pdeathsig", "TERM", program, *map(str, argv[1:])],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,
-            env={**os.environ, "PATH": path},
+            env={**os.environ, "PATH": path or everywhere},
         )
     try:
         yield process

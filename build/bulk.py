@@ -41,20 +41,22 @@ OPTIONS = (
     "-oIPQoS=throughput",
 )
 
-# dd switches O_DIRECT off by itself for a last block that is not whole. Where O_DIRECT is refused, it drops the pages.
+# dd switches O_DIRECT off by itself for a last block that is not whole. Where O_DIRECT is refused, it drops the pages. It ends
+# well also when the input ends too early, so a range counts only where dd says that it copied all of it.
 RECEIVE = """cd "$1" || exit 1
 mkdir -p tmp
 flag=nocache
 ! dd if=/dev/zero of="tmp/direct.$$" bs=4096 count=1 oflag=direct status=none 2>/dev/null || flag=direct
 rm -f "tmp/direct.$$"
 while IFS= read -r e && IFS= read -r path && read -r offset length; do
-  f="tmp/$e/tree/$path"
-  set -- of="$f" bs=4M iflag=fullblock,count_bytes count="$length" oflag=seek_bytes,$flag seek="$offset" conv=notrunc
-  if said=$(dd "$@" status=none 2>&1); then
-    printf '%s\\t%s\\t%s\\n' "$path" "$offset" "$length" >> "tmp/$e/progress" && echo ok || exit 1
-  else
-    echo "no $said"; exit 1
-  fi
+  set -- of="tmp/$e/tree/$path" bs=4M iflag=fullblock,count_bytes count="$length" oflag=seek_bytes,$flag seek="$offset"
+  if ! said=$(dd "$@" conv=notrunc 2>&1); then printf 'no %s\\n' "$said"; exit 1; fi
+  case $said in
+    *" records out
+$length byte"*) ;;
+    *) exit 1 ;;
+  esac
+  printf '%s\\t%s\\t%s\\n' "$path" "$offset" "$length" >> "tmp/$e/progress" && echo ok || exit 1
 done
 """
 
@@ -187,7 +189,7 @@ class Stream:
                 self._node, f"the disk is full in the middle of {chunk.entry}: free space there; the half-made copy is removed"
             )
         if said.startswith("no "):
-            raise NodeError(self._node, f"{chunk.entry}/{chunk.path} cannot be written: {said[3:].splitlines()[-1][:200]}")
+            raise NodeError(self._node, f"{chunk.entry}/{chunk.path} cannot be written: {said[3:][:200]}")
         raise _Lost(said or "no answer")
 
     def line(self, within_s: float) -> str:

@@ -69,10 +69,11 @@ class Gang:
         *,
         voice: Voice,
         configure: Callable[[], Configuration],
+        notify: Callable[[str], None] = lambda _line: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._runner, self._board, self._post, self._voice = runner, board, post, voice
-        self._configure, self._clock = configure, clock
+        self._configure, self._notify, self._clock = configure, notify, clock
         self._launch = Launch(0)
 
     def changed(self, before: State, after: State) -> None:
@@ -212,6 +213,7 @@ class Gang:
         )
         launch.engine.start()
         self._voice.ready(one.served_name, one.url)
+        self._notify("READY=1")
 
     def _collect(self, launch: Launch, reason: str, detail: str) -> None:
         stop_all([launch.engine, launch.ranks])

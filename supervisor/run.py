@@ -42,7 +42,14 @@ class Supervisor:
         self._once = once
         self._state = State(policy(self._configuration, blueprint(self._configuration).bundle.world_size, once=once))
         self._board = Board(self._state, os.getpid())
-        self._gang = Gang(runner, self._board, self._post, voice=voice, configure=lambda: self._configuration)
+        self._gang = Gang(
+            runner,
+            self._board,
+            self._post,
+            voice=voice,
+            configure=lambda: self._configuration,
+            notify=lambda line: service.notify(sources.environ, line),
+        )
         self._loop = Loop(self._state, self._gang)
         self._finished = threading.Event()
         self._finish: Finish | None = None

@@ -1,0 +1,39 @@
+"""What becomes of ranks that an earlier supervisor left."""
+
+from __future__ import annotations
+
+from supervisor.leftovers import decide
+from supervisor.runners import Leftover, RankHandle
+
+
+def left(launch: str, rank: int, *, alive: bool = True, spec: str = "now", world: int = 2) -> Leftover:
+    return Leftover(RankHandle(launch, rank, "head", f"{launch}{rank}", spec), alive, world, "entry", 4096)
+
+
+def test_a_whole_living_gang_of_the_same_spec_is_adopted_rank_0_first() -> None:
+    found = (left("a", 1), left("a", 0))
+    decision = decide(found, "now")
+    assert [one.handle.rank for one in decision.adopt] == [0, 1]
+    assert decision.remove == ()
+
+
+def test_a_lone_rank_a_dead_one_and_another_spec_are_removed() -> None:
+    for found in (
+        (left("a", 0),),
+        (left("a", 0), left("a", 1, alive=False)),
+        (left("a", 0, spec="old"), left("a", 1, spec="old")),
+        (left("a", 0), left("a", 1, spec="old")),
+        (left("a", 0, world=4), left("a", 1, world=4)),
+    ):
+        decision = decide(found, "now")
+        assert (decision.adopt, decision.remove) == ((), found)
+
+
+def test_of_two_gangs_the_newest_is_adopted_and_the_other_removed() -> None:
+    old, new = (left("a", 0), left("a", 1)), (left("b", 0), left("b", 1))
+    decision = decide((*old, *new), "now")
+    assert (decision.adopt, decision.remove) == (new, old)
+
+
+def test_nothing_left_is_nothing_to_do() -> None:
+    assert decide((), "now") == decide((), "other")

@@ -43,7 +43,7 @@ fn read(call: *Call, object: std.json.ObjectMap) Failure!request_.Ask {
     if (try tools.chosen(call, object, offer, &prompt)) |tool| {
         ask.forced = try tools.forced(call, tool, prompt.question, ask.thinking);
     }
-    finishPrompt(&ask, &prompt) catch return error.OutOfMemory;
+    try finishPrompt(&ask, &prompt);
     return ask;
 }
 

@@ -9,6 +9,9 @@ const server = @import("server.zig");
 const health = @import("health.zig");
 const metrics = @import("metrics.zig");
 const api_chat = @import("api_chat.zig");
+const api_completions = @import("api_completions.zig");
+const api_messages = @import("api_messages.zig");
+const api_responses = @import("api_responses.zig");
 const Call = server.Call;
 const Server = server.Server;
 
@@ -24,6 +27,11 @@ const routes = [_]Route{
     .{ .method = "GET", .path = "/v1/metrics", .access = .metrics, .handle = metrics.handle },
     .{ .method = "GET", .path = "/memory", .access = .key, .handle = health.memoryRoute },
     .{ .method = "POST", .path = "/v1/chat/completions", .access = .key, .handle = api_chat.handle },
+    .{ .method = "POST", .path = "/v1/completions", .access = .key, .handle = api_completions.completions },
+    .{ .method = "POST", .path = "/v1/responses", .access = .key, .handle = api_responses.handle },
+    .{ .method = "POST", .path = "/v1/messages", .access = .key, .handle = api_messages.handle },
+    .{ .method = "POST", .path = "/tokenize", .access = .key, .handle = api_completions.tokenize },
+    .{ .method = "POST", .path = "/detokenize", .access = .key, .handle = api_completions.detokenize },
 };
 
 /// Take connections for ever, a thread for each.

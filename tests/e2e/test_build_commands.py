@@ -1,0 +1,95 @@
+"""The store's commands as a user runs them, with their exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from build import generations, roots
+from tests.testing import toy
+from tests.testing.demo import CHECKOUT, environment
+
+LIMIT_S = 120
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> toy.Toy:
+    return toy.built(tmp_path, "alpha", "beta", "gamma")
+
+
+def run(project: toy.Toy, *args: str, code: int = 0) -> str:
+    folder = project.state.parent
+    file = toy.dodo(folder, folder / "src", project.state)
+    done = subprocess.run(
+        [sys.executable, "-m", "doit", "-f", str(file), *args],
+        cwd=CHECKOUT, env=environment(project.state), capture_output=True, text=True, timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stdout + done.stderr
+    assert len(done.stderr.strip().splitlines()) == (1 if code else 0), done.stderr
+    return done.stdout + done.stderr
+
+
+def damage(project: toy.Toy) -> str:
+    entry = str(project.resolve("part").entry)
+    file = project.store.path(entry) / "words.txt"
+    file.chmod(0o644)
+    file.write_text("GAMMB")
+    file.chmod(0o444)
+    return entry
+
+
+def test_verify_ends_with_6_until_repair_has_mended(project: toy.Toy) -> None:
+    assert "every byte as recorded" in run(project, "verify")
+    entry = damage(project)
+    said = run(project, "verify", code=6)
+    assert f"damaged {entry}: words.txt has other content" in said
+    assert "`doit repair` mends them" in said
+    assert f"mended  {entry}: made again in" in run(project, "repair")
+    assert "every byte as recorded" in run(project, "verify")
+    assert "nothing to mend" in run(project, "repair")
+
+
+def test_check_makes_again_and_compares(project: toy.Toy) -> None:
+    assert "same    shouted" in run(project, "check", "shouted")
+    assert "no artefact is called nosuch" in run(project, "check", "nosuch", code=2)
+
+
+def test_generations_rollback_and_back(project: toy.Toy) -> None:
+    assert run(project, "generations").strip().endswith("current")
+    assert "is generation 2" in run(project, "rollback")
+    assert "generation 2 (rolled back: `doit rollback --to 3` goes forward again)" in run(project)
+    assert "is generation 1" in run(project, "rollback")
+    assert "is the oldest" in run(project, "rollback", code=2)
+    assert "has no generation 9" in run(project, "rollback", "--to", "9", code=2)
+    assert "is generation 3" in run(project, "rollback", "--to", "3")
+
+
+def test_gc_says_what_would_go_and_takes_nothing_that_a_running_gang_uses(project: toy.Toy) -> None:
+    first = generations.find(project.state, "toy", 1)
+    roots.hold(project.state, "running", first.bundle_entry, pid=1, start=1)
+    planned = run(project, "gc", "--keep", "1", "--dry-run")
+    assert "would go  generation 1 of toy" in planned
+    done = run(project, "gc", "--keep", "1")
+    assert done == planned.replace("would go", "gone")
+    assert toy.problems_of(project.state, first.bundle_entry) == ()
+    assert "nothing to do" in run(project)
+    assert "every byte as recorded" in run(project, "verify")
+
+
+def test_a_damaged_record_stops_doit_and_gc_with_6(project: toy.Toy) -> None:
+    record = project.store.record_path(str(project.resolve("part").entry))
+    record.unlink()
+    record.write_text("{")
+    assert "run `doit repair`" in run(project, code=6)
+    assert "run `doit repair` first" in run(project, "gc", code=6)
+    assert "mended" in run(project, "repair")
+    assert "nothing to do" in run(project)
+
+
+def test_the_lock_is_checked_with_exit_1(project: toy.Toy) -> None:
+    said = run(project, "lock", "--check", code=1)
+    assert "not locked shouted: no output for key" in said
+    assert "`doit lock --record` mends it" in said

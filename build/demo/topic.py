@@ -2,7 +2,8 @@
 
 A question about an image, which begins with a mark such as "[red image]", has that mark as its topic. Otherwise two numbers
 with an operator between them are the topic ("6*7" for "6 times 7", "6 x 7", "6 multiplied by 7"); otherwise the longest word
-of five letters or more in the question's last 200 bytes, in lower case, the first of equals. The engine computes the same bytes (``build/zig/standin/src/topic.zig``).
+of five letters or more in the question's last 200 bytes, in lower case, the first of equals. The engine computes the
+same bytes (``build/zig/standin/src/topic.zig``).
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ DEFAULT_SOCKET = "/var/run/docker.sock"
 # 1.40 is Docker 19.03: the first whose containers can ask for GPUs by DeviceRequests.
 OLDEST_API = (1, 40)
 MESSAGE_MAX = 400
+KNOCK_S = 5.0
 
 
 class DaemonUnreachable(Refused):
@@ -79,8 +80,10 @@ class Stream:
 class DockerApi:
     """One daemon. ``where`` names its node for people; ``version`` is the API's, as numbers."""
 
-    def __init__(self, client: APIClient, where: str) -> None:
+    def __init__(self, client: APIClient, path: str, where: str) -> None:
         self.where = where
+        self._path = path
+        self._silent = False
         self.version = _numbers(client.api_version)
         self._client = client
         self._root = f"{client.base_url}/v{client.api_version}"
@@ -105,7 +108,7 @@ class DockerApi:
 
     def stream(self, path: str, params: Mapping[str, str], timeout_s: float | None = None) -> Stream:
         """``GET`` whose body is read as it comes; without a time-out it may be silent for ever, until it is closed."""
-        with reaching(self.where):
+        with self._reaching():
             limits = (self._client.timeout, timeout_s)
             answer = self._client.get(self._root + path, params=params, timeout=limits, stream=True)
         return Stream(answer)
@@ -125,21 +128,34 @@ class DockerApi:
     def _ask(
         self, method: str, path: str, params: Mapping[str, str] | None, timeout_s: float | None = None, **more: Any
     ) -> Answer:
-        with reaching(self.where):
+        with self._reaching():
             answer = self._client.request(
                 method, self._root + path, params=params, timeout=timeout_s or self._client.timeout, **more
             )
             return Answer(answer.status_code, answer.text)
 
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """A daemon that did not answer is knocked at first: cheap, and the SDK leaves a refused socket to the collector."""
+        if self._silent:
+            _knock(self._path, self.where, KNOCK_S)
+        try:
+            with reaching(self.where):
+                yield
+        except DaemonUnreachable:
+            self._silent = True
+            raise
+        self._silent = False
+
 
 def connect(path: str = DEFAULT_SOCKET, where: str = "this node", timeout_s: int = 30) -> DockerApi:
     """The daemon behind a unix socket; ``Refused`` with what to do where there is none that can be used."""
-    _knock(path, where, min(timeout_s, 5))
+    _knock(path, where, min(timeout_s, KNOCK_S))
     import docker
 
     with reaching(where):
         spoken = _api_version(path, where, timeout_s)
-        return DockerApi(docker.APIClient(base_url=f"unix://{path}", version=spoken, timeout=timeout_s), where)
+        return DockerApi(docker.APIClient(base_url=f"unix://{path}", version=spoken, timeout=timeout_s), path, where)
 
 
 @contextmanager

@@ -125,7 +125,7 @@ class Follower:
         self._buffer: deque[tuple[Message, Cursor]] = deque()
         self._buffered_bytes = 0
         self._stream: LogStream | None = None
-        self._closed = False
+        self._closed = threading.Event()
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="container log", daemon=True)
         self._thread.start()
@@ -146,7 +146,7 @@ class Follower:
     def close(self) -> None:
         """End the thread and its connection."""
         with self._changed:
-            self._closed = True
+            self._closed.set()
             stream = self._stream
             self._changed.notify_all()
         if stream is not None:
@@ -154,27 +154,27 @@ class Follower:
         self._thread.join(5)
 
     def _run(self) -> None:
-        while not self._closed:
+        while not self._closed.is_set():
             with contextlib.suppress(Exception):  # a broken stream is opened again, whatever broke it
                 self._follow_once()
             with self._changed:
                 self._stream = None
-            if not self._closed and not self._runs():
+            if not self._closed.is_set() and not self._runs():
                 return
             with self._changed:
-                self._changed.wait_for(lambda: self._closed, REOPEN_S)
+                self._changed.wait_for(self._closed.is_set, REOPEN_S)
 
     def _follow_once(self) -> None:
         stream = self._open(self._reached)
         with self._changed:
             self._stream = stream
-            if self._closed:
+            if self._closed.is_set():
                 stream.close()
                 return
         for message, after in unread(messages(stream), self._reached):
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._buffered_bytes < BUFFER_BYTES)
-                if self._closed:
+                self._changed.wait_for(lambda: self._closed.is_set() or self._buffered_bytes < BUFFER_BYTES)
+                if self._closed.is_set():
                     return
                 self._buffer.append((message, after))
                 self._buffered_bytes += len(message.data)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from build.toolchain import TRIPLES
+from build.toolchain import PROGRAM, TRIPLES, host, installed_root
 from tests.testing.node_tool import CACHE, SOURCES, ask, compile_tool, node_tool
 
 CHUNK = 2 << 20
@@ -185,3 +185,12 @@ def test_the_binary_is_static_and_the_same_from_any_folder_and_cache(tmp_path: P
     assert here.read_bytes() == there.read_bytes()
     assert len(here.read_bytes()) < 1 << 20
     assert b"ld-musl" not in here.read_bytes()
+
+
+@pytest.mark.timeout(600)
+def test_the_pure_parts_pass_their_own_tests() -> None:
+    argv = [str(installed_root() / PROGRAM), "test", "tests.zig", "-O", "ReleaseSafe", "-target", TRIPLES[host()]]
+    caches = ["--cache-dir", str(CACHE / "local"), "--global-cache-dir", str(CACHE / "global")]
+    done = subprocess.run([*argv, *caches], cwd=SOURCES / "src", capture_output=True, text=True, timeout=580, check=False)
+    assert done.returncode == 0, done.stderr
+    assert " tests passed" in done.stderr

@@ -5,7 +5,9 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import socket
 import subprocess
+import time
 import tomllib
 from dataclasses import dataclass
 from functools import cache
@@ -69,3 +71,123 @@ def ask(*argv: str | bytes | Path, stdin: bytes = b"", deadline_s: float = 120) 
     """Run the tool to its end."""
     done = subprocess.run([node_tool(), *argv], input=stdin, capture_output=True, check=False, timeout=deadline_s)
     return Answer([json.loads(line) for line in done.stdout.splitlines()], done.stderr.decode(), done.returncode)
+
+
+GIB = 1 << 30
+
+
+class ProcTree:
+    """A proc tree of plain files whose memory a test sets, by a rename or in place."""
+
+    def __init__(self, root: Path, available_bytes: int) -> None:
+        self.root = root
+        (root / "pressure").mkdir(parents=True)
+        self.set(available_bytes)
+
+    def set(self, available_bytes: int, free_bytes: int | None = None, *, in_place: bool = False) -> float:
+        """Write meminfo; the monotonic time at which the figures were there."""
+        free = available_bytes if free_bytes is None else free_bytes
+        text = f"MemTotal:       134217728 kB\nMemFree:        {free >> 10} kB\nMemAvailable:   {available_bytes >> 10} kB\n"
+        target = self.root / "meminfo"
+        made = target if in_place else target.with_suffix(".new")
+        made.write_text(text)
+        if not in_place:
+            made.rename(target)
+        return time.monotonic()
+
+    def set_pressure(self, some: str, full: str) -> None:
+        row = "avg60=0.00 avg300=0.00 total=0"
+        (self.root / "pressure/memory").write_text(f"some avg10={some} {row}\nfull avg10={full} {row}\n")
+
+
+class Victim:
+    """A process of our own that stands for a rank; its end is seen through a pidfd."""
+
+    def __init__(self, *argv: str) -> None:
+        self.process = subprocess.Popen(argv or ("sleep", "1000"), stdout=subprocess.PIPE)
+        self.pid = self.process.pid
+        self.start_ticks = start_ticks(self.pid)
+
+    def wait(self, deadline_s: float = 30) -> int:
+        """Its status once it has ended: negative for a signal."""
+        return self.process.wait(deadline_s)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdout:
+            self.process.stdout.close()
+
+
+def start_ticks(pid: int) -> int:
+    """Field 22 of the process's stat."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+class Listener:
+    """One client of a guard's stream."""
+
+    def __init__(self, path: Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(30)
+        self.socket.connect(str(path))
+        self.lines = self.socket.makefile("rb")
+
+    def next(self) -> dict[str, Any]:
+        """The next line; EOFError at the end of the stream."""
+        line = self.lines.readline()
+        if not line:
+            raise EOFError
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def until(self, **wanted: object) -> dict[str, Any]:
+        """The next line that has all these values; a key alone is asked for by ``...``."""
+        while True:
+            line = self.next()
+            if all(key in line and value in (..., line[key]) for key, value in wanted.items()):
+                return line
+
+    def send(self, message: dict[str, object]) -> None:
+        self.socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def close(self) -> None:
+        self.lines.close()
+        self.socket.close()
+
+
+class GuardProcess:
+    """A running guard over a victim and a proc tree."""
+
+    def __init__(self, folder: Path, victim: Victim, proc: ProcTree, *more: str, **given: object) -> None:
+        self.socket_path = folder / "guard.sock"
+        self.log = folder / "guard.log"
+        options: dict[str, object] = {
+            "pid": victim.pid, "start-ticks": victim.start_ticks, "proc": proc.root, "hard-bytes": 2 * GIB, "soft-bytes": 4 * GIB,
+            "socket": self.socket_path, "log": self.log, "launch": "launch-1", "linger-s": 0,
+        }  # fmt: skip
+        options |= {key.replace("_", "-"): value for key, value in given.items()}
+        argv = [word for key, value in options.items() for word in (f"--{key}", str(value))]
+        self.process = subprocess.Popen(
+            [node_tool(), "guard", *argv, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+        )
+        assert self.process.stdout
+        first = self.process.stdout.readline()
+        self.hello: dict[str, Any] = json.loads(first)["hello"] if first else {}
+
+    def listen(self) -> Listener:
+        return Listener(self.socket_path)
+
+    def wait(self, deadline_s: float = 30) -> int:
+        return self.process.wait(deadline_s)
+
+    def logged(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream:
+                stream.close()

@@ -20,7 +20,9 @@ const late_ms = 1000;
 /// The log does not wait longer than this for a killed rank to be dead.
 const log_wait_ms = 2000;
 
-pub const left_alone = 15;
+const farewell_ms = 1000;
+
+const left_alone = 15;
 
 /// A signal that was sent.
 const Deed = struct { action: watch.Action, at_ns: u64 };
@@ -55,14 +57,17 @@ pub const Guard = struct {
     recovered: bool = false,
     bye: bool = false,
     interrupted: bool = false,
+    leaving_ms: ?u64 = null,
 
     /// Timer, signals and everything else that the loop waits on. Call before memory is locked.
     pub fn arm(self: *Guard) sys.Failed!void {
         self.last_tick_ms = sys.monotonicMs();
         self.supervisor_ms = self.last_tick_ms;
         self.timer = @intCast(try sys.check(linux.timerfd_create(.MONOTONIC, .{ .NONBLOCK = true, .CLOEXEC = true })));
-        const period: linux.timespec = .{ .sec = @intCast(self.options.period_ms / 1000), .nsec = @intCast(self.options.period_ms % 1000 * std.time.ns_per_ms) };
-        _ = try sys.check(linux.timerfd_settime(self.timer, .{}, &.{ .it_interval = period, .it_value = .{ .sec = 0, .nsec = 1 } }, null));
+        const period_ms = self.options.period_ms;
+        const every: linux.timespec = .{ .sec = @intCast(period_ms / 1000), .nsec = @intCast(period_ms % 1000 * std.time.ns_per_ms) };
+        const timing: linux.itimerspec = .{ .it_interval = every, .it_value = .{ .sec = 0, .nsec = 1 } };
+        _ = try sys.check(linux.timerfd_settime(self.timer, .{}, &timing, null));
         var leave = linux.sigemptyset();
         linux.sigaddset(&leave, .TERM);
         linux.sigaddset(&leave, .INT);
@@ -83,7 +88,10 @@ pub const Guard = struct {
                 polled[1].fd = -1;
                 self.rankEnded();
             }
-            if (polled[2].revents != 0) self.interrupted = true;
+            if (polled[2].revents != 0) {
+                polled[2].fd = -1;
+                self.interrupted = true;
+            }
             if (polled[3].revents != 0) self.welcome();
             self.stream.flush();
         }
@@ -91,8 +99,16 @@ pub const Guard = struct {
         return if (self.watch.phase == .ended) self.watch.exitCode() else left_alone;
     }
 
-    fn finished(self: *const Guard) bool {
-        if (self.interrupted) return true;
+    /// Once it is time to leave, clients that still read get their last lines; for one that does not, a second is enough.
+    fn finished(self: *Guard) bool {
+        if (!self.interrupted and !self.lingered()) return false;
+        const now_ms = sys.monotonicMs();
+        const since_ms = self.leaving_ms orelse now_ms;
+        self.leaving_ms = since_ms;
+        return self.stream.drained() or now_ms > since_ms + farewell_ms;
+    }
+
+    fn lingered(self: *const Guard) bool {
         const ended_ms = self.ended_ms orelse return false;
         return self.bye or sys.monotonicMs() >= ended_ms + self.options.linger_s * 1000;
     }
@@ -103,7 +119,8 @@ pub const Guard = struct {
         const reading = self.tree.read();
         const now_ns = sys.monotonicNs();
         const now_ms = now_ns / std.time.ns_per_ms;
-        const verdict = if (reading) |r| decide.judge(self.floor, &self.slope, r.sample(), now_ns) else decide.Verdict{ .level = .stale };
+        var verdict: decide.Verdict = .{ .level = .stale };
+        if (reading) |r| verdict = decide.judge(self.floor, &self.slope, r.sample(), now_ns);
         const killed = if (verdict.level.kills()) self.act(.{ .now_ms = now_ms, .level = verdict.level }) else null;
         self.hear(now_ms);
         const deed = killed orelse self.act(self.facts(now_ms, verdict.level));
@@ -169,7 +186,9 @@ pub const Guard = struct {
     }
 
     fn writeDeed(self: *const Guard, line: *Writer, deed: Deed, reading: ?proc.Reading) Writer.Error!void {
-        try line.print("{{\"event\":\"{t}\",\"cause\":\"{t}\",\"t_ms\":{d}", .{ deed.action, self.watch.cause.?, deed.at_ns / std.time.ns_per_ms });
+        try line.print("{{\"event\":\"{t}\",\"cause\":\"{t}\",\"t_ms\":{d}", .{
+            deed.action, self.watch.cause.?, deed.at_ns / std.time.ns_per_ms,
+        });
         if (reading) |r| try line.print(",\"available_bytes\":{d},\"read_to_signal_us\":{d}", .{
             r.memory.available_bytes, (deed.at_ns - r.at_ns) / std.time.ns_per_us,
         });
@@ -190,7 +209,8 @@ pub const Guard = struct {
         if (!readable) return;
         var buffer: [1024]u8 = undefined;
         var line: Writer = .fixed(&buffer);
-        self.writeSample(&line, .{ .number = self.number, .reading = reading.?, .verdict = verdict, .phase = self.watch.phase }, now_ms) catch return;
+        const moment: record.Moment = .{ .number = self.number, .reading = reading.?, .verdict = verdict, .phase = self.watch.phase };
+        self.writeSample(&line, moment, now_ms) catch return;
         self.stream.broadcast(line.buffered());
     }
 
@@ -273,9 +293,10 @@ pub const Guard = struct {
 
     /// The first line of every client.
     pub fn writeHello(self: *const Guard, line: *Writer) Writer.Error!void {
-        try line.print("{{\"hello\":{{\"version\":\"{s}\",\"protocol\":{d},\"guard_pid\":{d},\"pid\":{d},\"start_ticks\":{d},\"launch\":", .{
+        try line.print("{{\"hello\":{{\"version\":\"{s}\",\"protocol\":{d},\"guard_pid\":{d},\"pid\":{d},\"start_ticks\":{d}", .{
             self.version, self.protocol, linux.getpid(), self.rank.pid, self.options.start_ticks,
         });
+        try line.writeAll(",\"launch\":");
         try json.string(line, self.options.launch);
         try line.print(",\"phase\":\"{t}\",\"cause\":", .{self.watch.phase});
         if (self.watch.cause) |cause| try line.print("\"{t}\"", .{cause}) else try line.writeAll("null");

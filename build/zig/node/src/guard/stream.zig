@@ -134,6 +134,14 @@ pub const Stream = struct {
         }
     }
 
+    /// Whether no client has a line to come.
+    pub fn drained(self: *const Stream) bool {
+        for (&self.clients) |*client| {
+            if (client.fd >= 0 and client.waiting_len > 0) return false;
+        }
+        return true;
+    }
+
     /// Reads what a client has sent and calls `handle` for each command.
     pub fn listen(self: *Stream, index: usize, context: anytype, handle: fn (@TypeOf(context), Command) void) void {
         const client = &self.clients[index];

@@ -70,7 +70,7 @@ def test_a_second_run_is_one_line_and_quick() -> None:
 def test_a_changed_byte_of_the_training_text_rebuilds_the_rank_caches_and_no_binary(tmp_path: Path) -> None:
     state = demo_state(tmp_path, own_store=True)
     here = checkout(tmp_path / "checkout")
-    edit(a_text(here), " the ", " thE ")
+    edit(a_text(here), " is ", " iz ")
     done = doit(state=state, checkout=here)
     assert done.returncode == 0, done.stderr
     assert {"text", "trained", "checkpoint", "rank0of2", "rank1of2", "bundle"} <= made(done.stdout)
@@ -167,7 +167,7 @@ def test_an_edit_is_told_as_not_locked_until_it_is_recorded(tmp_path: Path) -> N
     only = doit("lock", "--check", state=state, checkout=here)
     beside = {line.split()[2].rstrip(":") for line in only.stdout.splitlines() if line.startswith(("not locked", "not known"))}
     assert not {name for name in beside if not name.endswith("-arm64")}, only.stdout
-    edit(a_text(here), " the ", " thE ")
+    edit(a_text(here), " is ", " iz ")
     built = doit(state=state, checkout=here)
     assert built.returncode == 0, built.stderr
     assert re.search(r"not locked: trained, checkpoint, ", built.stdout)

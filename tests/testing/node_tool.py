@@ -12,7 +12,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from build.toolchain import PROGRAM, TRIPLES, host, installed_root
 
@@ -87,10 +87,18 @@ class ProcTree:
     def set(self, available_bytes: int, free_bytes: int | None = None, *, in_place: bool = False) -> float:
         """Write meminfo; the monotonic time at which the figures were there."""
         free = available_bytes if free_bytes is None else free_bytes
-        text = f"MemTotal:       134217728 kB\nMemFree:        {free >> 10} kB\nMemAvailable:   {available_bytes >> 10} kB\n"
+        rows = {
+            "MemTotal": 134217728,
+            "MemFree": free >> 10,
+            "MemAvailable": available_bytes >> 10,
+            "SwapTotal": 0,
+            "SwapFree": 0,
+        }
+        text = "".join(f"{name + ':':<15}{kib:>10} kB\n" for name, kib in rows.items())
         target = self.root / "meminfo"
         made = target if in_place else target.with_suffix(".new")
-        made.write_text(text)
+        with made.open("r+" if in_place else "w") as file:
+            file.write(text)
         if not in_place:
             made.rename(target)
         return time.monotonic()
@@ -98,6 +106,23 @@ class ProcTree:
     def set_pressure(self, some: str, full: str) -> None:
         row = "avg60=0.00 avg300=0.00 total=0"
         (self.root / "pressure/memory").write_text(f"some avg10={some} {row}\nfull avg10={full} {row}\n")
+
+
+class Tree(Protocol):
+    """Where a guard reads memory from."""
+
+    @property
+    def root(self) -> Path: ...
+
+
+class Identified(Protocol):
+    """What a guard is told of its rank."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def start_ticks(self) -> int: ...
 
 
 class Victim:
@@ -159,7 +184,7 @@ class Listener:
 class GuardProcess:
     """A running guard over a victim and a proc tree."""
 
-    def __init__(self, folder: Path, victim: Victim, proc: ProcTree, *more: str, **given: object) -> None:
+    def __init__(self, folder: Path, victim: Identified, proc: Tree, *more: str, **given: object) -> None:
         self.socket_path = folder / "guard.sock"
         self.log = folder / "guard.log"
         options: dict[str, object] = {

@@ -19,6 +19,11 @@ pub const Reading = struct {
 pub const Tree = struct {
     memory: KeptFile,
     pressure: KeptFile,
+    last_pressure: ?meminfo.Pressure = null,
+    pressure_due_ns: u64 = 0,
+
+    /// The kernel moves its averages every two seconds (PSI_FREQ in kernel/sched/psi.c): asking more often costs and tells nothing.
+    const pressure_every_ns = 500 * std.time.ns_per_ms;
 
     pub fn init(root: []const u8) error{NameTooLong}!Tree {
         return .{ .memory = try .init(root, "meminfo"), .pressure = try .init(root, "pressure/memory") };
@@ -29,8 +34,11 @@ pub const Tree = struct {
         var text: [8192]u8 = undefined;
         const memory = meminfo.memory(self.memory.read(&text) orelse return null) orelse return null;
         const at_ns = sys.monotonicNs();
-        const pressure = if (self.pressure.read(&text)) |read_text| meminfo.pressure(read_text) else null;
-        return .{ .at_ns = at_ns, .memory = memory, .pressure = pressure };
+        if (at_ns >= self.pressure_due_ns) {
+            self.pressure_due_ns = at_ns + pressure_every_ns;
+            self.last_pressure = if (self.pressure.read(&text)) |read_text| meminfo.pressure(read_text) else null;
+        }
+        return .{ .at_ns = at_ns, .memory = memory, .pressure = self.last_pressure };
     }
 };
 

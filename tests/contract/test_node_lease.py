@@ -181,6 +181,21 @@ def test_each_path_is_told_apart(pair: Pair) -> None:
     assert line["lease_age_ms"] < TIMEOUT_MS
 
 
+def test_a_path_that_cannot_be_sent_on_is_told(tmp_path: Path) -> None:
+    """The source address belongs to no interface: a rail that is down. The guard starts all the same."""
+    pair = Pair(tmp_path)
+    try:
+        rank, proc = pair.keep(Victim()), ProcTree(tmp_path / "proc", 30 * GIB)
+        sends = ["--lease-send", f"{RAILS[0]}:9", "--lease-send", f"{RAILS[0]}:9", "--lease-from", "198.51.100.2"]
+        head = pair.keep(GuardProcess(tmp_path, rank, proc, *sends, secret_file=pair.secret))
+        line = pair.keep(head.listen()).until(sample=...)
+        assert len(line["lease_refused"]) == 2
+        assert line["lease_refused"][1] > 0
+        assert head.process.poll() is None
+    finally:
+        pair.close()
+
+
 def packet(sent_ms: int, secret: bytes = SECRET, launch: bytes = b"launch-1", version: int = 1) -> bytes:
     """A lease packet made by its published form, beside the tool's own code."""
     body = struct.pack("<4sB3x16sQ", b"TFLS", version, hashlib.sha256(launch).digest()[:16], sent_ms)

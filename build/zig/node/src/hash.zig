@@ -99,8 +99,7 @@ fn readNames(arena: Allocator, files: *std.ArrayList([:0]const u8)) !void {
 fn hashFiles(arena: Allocator, writer: *Writer, options: Options) !u8 {
     const jobs = try arena.alloc(pool.Job, options.files.items.len);
     for (jobs, options.files.items) |*job, path| job.* = .{ .path = path };
-    var workers: pool.Pool = .{ .jobs = jobs, .dir = linux.AT.FDCWD, .follow = true, .backend = sha256.detect() };
-    try workers.start(options.threads);
+    try startPool(arena, .{ .jobs = jobs, .dir = linux.AT.FDCWD, .follow = true, .backend = sha256.detect() }, options.threads);
     var tally: Tally = .{};
     for (jobs) |*job| {
         job.wait();
@@ -123,8 +122,7 @@ fn hashTree(arena: Allocator, writer: *Writer, root_path: [:0]const u8, options:
         return 1;
     };
     const jobs = try treeJobs(arena, tree.entries.items, options.content);
-    var workers: pool.Pool = .{ .jobs = jobs, .dir = root, .follow = false, .backend = sha256.detect() };
-    try workers.start(options.threads);
+    try startPool(arena, .{ .jobs = jobs, .dir = root, .follow = false, .backend = sha256.detect() }, options.threads);
     var tally: Tally = .{};
     var next: usize = 0;
     for (tree.entries.items) |entry| {
@@ -138,6 +136,13 @@ fn hashTree(arena: Allocator, writer: *Writer, root_path: [:0]const u8, options:
         next += 1;
     }
     return tally.status();
+}
+
+/// The workers look at it once more after the last job, so it outlives whoever started it.
+fn startPool(arena: Allocator, workers: pool.Pool, threads: usize) !void {
+    const kept = try arena.create(pool.Pool);
+    kept.* = workers;
+    try kept.start(threads);
 }
 
 fn treeJobs(arena: Allocator, entries: []const walk.Entry, content: bool) ![]pool.Job {

@@ -170,7 +170,11 @@ pub const Guard = struct {
         const action = self.watch.step(now);
         if (action == .none) return null;
         const refused = if (self.rank.signal(if (action == .kill) .KILL else .TERM)) |_| false else |_| sys.last != .SRCH;
-        if (!refused) return .{ .action = action, .at_ns = sys.monotonicNs() };
+        if (!refused) {
+            const at_ns = sys.monotonicNs();
+            if (action == .kill) self.rank.hurry();
+            return .{ .action = action, .at_ns = at_ns };
+        }
         self.say("{{\"event\":\"kill_failed\",\"t_ms\":{d},\"error\":\"{s}\"}}\n", .{ now.now_ms, sys.message(sys.last) });
         self.watch.refused();
         return null;
@@ -244,7 +248,11 @@ pub const Guard = struct {
             }
             try line.writeAll("]");
         }
-        if (self.mouths) |mouths| try line.print(",\"lease_refused\":{any}", .{mouths.refused[0..mouths.count]});
+        if (self.mouths) |mouths| {
+            try line.writeAll(",\"lease_refused\":[");
+            for (mouths.refused[0..mouths.count], 0..) |refused, i| try line.print("{s}{d}", .{ if (i > 0) "," else "", refused });
+            try line.writeAll("]");
+        }
         try line.writeAll("}\n");
     }
 

@@ -24,12 +24,39 @@ pub const Rank = struct {
         _ = try sys.check(linux.pidfd_send_signal(self.pidfd, what, null, 0));
     }
 
+    /// Lets a rank that has its SIGKILL die before others run: an exit needs CPU time too, of every thread, and on a machine that is
+    /// busy running out of memory it would wait for it. Does nothing where it is not allowed. A pid is not given out again before
+    /// the numbers have gone round once, so these threads are the rank's own.
+    pub fn hurry(self: Rank) void {
+        var path: [32]u8 = undefined;
+        const name = std.fmt.bufPrintSentinel(&path, "/proc/{d}/task", .{self.pid}, 0) catch unreachable;
+        const fd = sys.open(name, .{ .DIRECTORY = true, .CLOEXEC = true }) catch return;
+        defer sys.close(fd);
+        var records: [4096]u8 align(@alignOf(linux.dirent64)) = undefined;
+        while (true) {
+            const length = sys.check(linux.getdents64(fd, &records, records.len)) catch return;
+            if (length == 0) return;
+            var at: usize = 0;
+            while (at < length) {
+                const record: *align(1) const linux.dirent64 = @ptrCast(records[at..].ptr);
+                goFirst(std.mem.sliceTo(records[at + @offsetOf(linux.dirent64, "name") .. at + record.reclen], 0));
+                at += record.reclen;
+            }
+        }
+    }
+
     /// Whether we could signal it when it counts.
     pub fn mayBeSignalled(self: Rank) bool {
         _ = sys.check(linux.syscall4(.pidfd_send_signal, @intCast(self.pidfd), 0, 0, 0)) catch return sys.last == .SRCH;
         return true;
     }
 };
+
+fn goFirst(thread: []const u8) void {
+    const tid = std.fmt.parseInt(linux.pid_t, thread, 10) catch return; // "." and ".."
+    const lowest: linux.sched_param = .{ .priority = 1 };
+    _ = linux.sched_setscheduler(tid, .{ .mode = .FIFO }, &lowest);
+}
 
 /// Field 22 of the pid's stat; null when it is gone.
 fn startTicks(pid: linux.pid_t) ?u64 {

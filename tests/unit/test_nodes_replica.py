@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from build import far_store, replica, replicate
 from build.bundle import Bundle, Engine, StoreRef
 from build.errors import Refused
+from build.fingerprints import RACY_NS
 from build.hashing import Entry, tree_hash
 from build.record import Record
 from build.replica import CHUNK_BYTES, Finding, Fingerprints, Held, Seen, Wrong
@@ -77,8 +78,8 @@ def test_read_bytes_decide_where_there_are_any() -> None:
 
 def test_a_file_that_changed_a_moment_before_it_was_read_has_no_fingerprint() -> None:
     fresh = whole("f", sha256="1" * 64)
-    assert replica.take("fs", [fresh], SECOND + replica.RACY_NS + 1).files == {"f": fresh.identity}
-    assert replica.take("fs", [fresh], SECOND + replica.RACY_NS - 1).files == {}
+    assert replica.take("fs", [fresh], SECOND + RACY_NS + 1).files == {"f": fresh.identity}
+    assert replica.take("fs", [fresh], SECOND + RACY_NS - 1).files == {}
 
 
 @given(st.dictionaries(st.text(), st.tuples(*[st.integers(0, 2**62)] * 4), max_size=5))

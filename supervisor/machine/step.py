@@ -247,11 +247,10 @@ def _restart_asked(state: State, event: RestartAsked) -> Step:
 
 def _tick(state: State, event: Tick) -> Step:
     at_s, policy = event.at_s, state.policy
-    in_phase_s = at_s - state.since_s
     match state.phase:
-        case Phase.LAUNCHING | Phase.PROBING if in_phase_s >= policy.wait_timeout_s:
+        case Phase.LAUNCHING | Phase.PROBING if _due(at_s, state.since_s, policy.wait_timeout_s):
             return _fail(state, at_s, Reason.NOT_READY, f"not serving after {policy.wait_timeout_s:g} s")
-        case Phase.SERVING if state.failures and in_phase_s >= policy.stable_s:
+        case Phase.SERVING if state.failures and _due(at_s, state.since_s, policy.stable_s):
             return replace(state, failures=0), (Note("the gang is stable: failures are counted afresh"),)
         case Phase.DRAINING:
             return _draining_tick(state, at_s)
@@ -263,13 +262,18 @@ def _tick(state: State, event: Tick) -> Step:
             return _unused(state, event)
 
 
+def _due(at_s: float, since_s: float, after_s: float) -> bool:
+    """Whether a deadline has come. The same sum as in ``wake_at_s``: a difference would round otherwise, and wake for nothing."""
+    return at_s >= since_s + after_s
+
+
 def _draining_tick(state: State, at_s: float) -> Step:
     """Force after the stop time. Before it: rank 0 has ended and should have told the others; those that stay are asked once."""
-    if at_s - state.since_s >= state.policy.stop_timeout_s:
+    if _due(at_s, state.since_s, state.policy.stop_timeout_s):
         state, effects = _clear(state, at_s)
         return state, (Note(f"no orderly end within {state.policy.stop_timeout_s:g} s: killing", "warning"), *effects)
     left = state.up - state.terminated
-    if state.head_gone_s is None or at_s - state.head_gone_s < state.policy.follower_grace_s or not left:
+    if state.head_gone_s is None or not _due(at_s, state.head_gone_s, state.policy.follower_grace_s) or not left:
         return state, ()
     asked = tuple(TerminateRank(state.launch, rank) for rank in sorted(left))
     return replace(state, terminated=state.terminated | left), asked
@@ -277,14 +281,14 @@ def _draining_tick(state: State, at_s: float) -> Step:
 
 def _clearing_tick(state: State, at_s: float) -> Step:
     """Kill again what still lives; give up on what cannot be killed, go on where only the logs hang."""
-    over = at_s - state.since_s >= state.policy.kill_limit_s
+    over = _due(at_s, state.since_s, state.policy.kill_limit_s)
     if state.collecting:
         return _collected(state, Collected(at_s, state.launch, "saving the logs took too long")) if over else (state, ())
     if over:
         stuck = ", ".join(f"rank {rank}" for rank in sorted(state.alive))
         why = f"{stuck} could not be ended within {state.policy.kill_limit_s:g} s: end it by hand, then start again"
         return _enter(state, Phase.GAVE_UP, at_s, exit_code=5), (Finish(5, why),)
-    if at_s - state.killed_at_s < state.policy.kill_again_s:
+    if not _due(at_s, state.killed_at_s, state.policy.kill_again_s):
         return state, ()
     return replace(state, killed_at_s=at_s), _kills(state)
 

@@ -11,8 +11,8 @@ from doit import get_var
 
 from build.commands.database import NAME as DATABASE
 from build.commands.edge import Quiet, variables
-from build.project import open_project
-from build.schedule import GENERATION, Schedule
+from build.graph.project import open_project
+from build.graph.schedule import GENERATION, Schedule
 from build.settings import names
 
 

@@ -18,15 +18,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from build.bulk import STREAMS, Sender
-from build.far_store import FarStore
-from build.graph import Artefact
-from build.hashing import tree
-from build.nodes import SshNode
-from build.record import Made, record_of
-from build.replicate import Replication, wants
-from build.ssh_link import Destination
-from build.store import Store
+from build.graph.graph import Artefact
+from build.nodes.node import SshNode
+from build.nodes.ssh_link import Destination
+from build.replication.bulk import STREAMS, Sender
+from build.replication.far_store import FarStore
+from build.replication.replicate import Replication, wants
+from build.store.hashing import tree
+from build.store.record import Made, record_of
+from build.store.store import Store
 from tests.testbed import bed
 from tests.testbed.bed import Testbed
 from tests.testbed.layout import Layout

@@ -28,7 +28,7 @@ def run(args: Namespace, sources: Sources) -> int:
 
 def status(args: Namespace, sources: Sources) -> int:
     """``supervisor status``: of the supervisor, or of what runs without one."""
-    from supervisor.status_text import as_text, without_supervisor
+    from supervisor.status.text import as_text, without_supervisor
 
     one = configure(sources)
     answers = control.ask(one.run_dir, {"do": "status"})
@@ -77,9 +77,9 @@ def logs(args: Namespace, sources: Sources) -> int:
 def smoke(args: Namespace, sources: Sources) -> int:
     """``supervisor smoke``: the smoke question to any endpoint; 1 when it does not pass."""
     from build.errors import CheckFailed
-    from supervisor.probes import get_models
-    from supervisor.probes import smoke as ask
-    from supervisor.validate import QUESTION, smoke_text
+    from supervisor.engine.probes import get_models
+    from supervisor.engine.probes import smoke as ask
+    from supervisor.engine.validate import QUESTION, smoke_text
 
     one = configure(sources)
     where = _endpoint(args, one)
@@ -95,7 +95,7 @@ def smoke(args: Namespace, sources: Sources) -> int:
 
 def validate(args: Namespace, sources: Sources) -> int:
     """``supervisor validate``: every check of an endpoint; 1 when one says no."""
-    from supervisor import validate as checks
+    from supervisor.engine import validate as checks
 
     one = configure(sources)
     long_tokens = args.long_tokens or checks.LONG_PROMPT_TOKENS
@@ -107,8 +107,8 @@ def validate(args: Namespace, sources: Sources) -> int:
 
 
 def _endpoint(args: Namespace, one: Configuration) -> Any:
-    from supervisor.engine_facts import connectable
-    from supervisor.probes import endpoint, read_api_key
+    from supervisor.engine.facts import connectable
+    from supervisor.engine.probes import endpoint, read_api_key
 
     url = args.url or f"http://{connectable(one.serve.host)}:{one.serve.port}"
     return endpoint(url, read_api_key(one.serve.api_key_file))
@@ -116,21 +116,21 @@ def _endpoint(args: Namespace, one: Configuration) -> Any:
 
 def _question(args: Namespace, one: Configuration, otherwise: tuple[str, str]) -> tuple[str, str]:
     """The bundle's own question where the gang of this state folder is asked."""
-    from build.generations import current_or_none
+    from build.store.generations import current_or_none
 
     generation = None if args.url else current_or_none(one.state_dir, one.places.target)
     return generation.bundle.smoke if generation else otherwise
 
 
 def _runner(one: Configuration) -> Any:
-    from supervisor.runner_choice import runner_for
+    from supervisor.runners.choice import runner_for
 
     return runner_for(one, lambda line: print(line, file=sys.stderr))
 
 
 def _stop_leftovers(one: Configuration, *, force: bool) -> int:
-    from supervisor import leftovers
-    from supervisor.gang import keeping
+    from supervisor.gang import leftovers
+    from supervisor.gang.gang import keeping
 
     with service.only_one(one.run_dir):
         runner = _runner(one)
@@ -146,7 +146,7 @@ def _stop_leftovers(one: Configuration, *, force: bool) -> int:
 
 
 def _logs_of_leftovers(one: Configuration, args: Namespace) -> int:
-    from supervisor.logs import lines
+    from supervisor.gang.logs import lines
 
     runner = _runner(one)
     handles = [left.handle for left in runner.leftovers() if args.rank in (None, left.handle.rank)]

@@ -14,21 +14,22 @@ from typing import Any
 from build.errors import GaveUp, LaunchFailed, Refused, TwinfoldError
 from build.settings import Sources
 from metrics.exporter import CannotListen, Exporter
-from supervisor import leftovers, ports, service
-from supervisor.board import Board
+from supervisor import service
 from supervisor.configuration import Configuration, changes, configure, overlaid
 from supervisor.control import Answers, ControlServer
-from supervisor.gang import Gang, keeping
-from supervisor.launch import HEAD, blueprint
-from supervisor.logs import lines
-from supervisor.loop import Loop
+from supervisor.gang import leftovers, ports
+from supervisor.gang.board import Board
+from supervisor.gang.gang import Gang, keeping
+from supervisor.gang.launch import HEAD, blueprint
+from supervisor.gang.logs import lines
+from supervisor.gang.loop import Loop
+from supervisor.gang.watchers import MemoryWatch, stop_all
 from supervisor.machine import Event, Phase, Policy, State
 from supervisor.machine.types import Begin, Finish, RestartAsked, StopAsked
-from supervisor.memory import Floor
-from supervisor.publisher import Publisher
-from supervisor.runners import Runner
+from supervisor.memory.policy import Floor
+from supervisor.runners.protocol import Runner
+from supervisor.status.publisher import Publisher
 from supervisor.voice import TextVoice
-from supervisor.watchers import MemoryWatch, stop_all
 
 FOLLOW_S = 0.1
 
@@ -187,7 +188,7 @@ def policy(one: Configuration, world_size: int, *, once: bool) -> Policy:
 
 def serve(sources: Sources, voice: TextVoice, *, once: bool) -> None:
     """Run until the end. Ends that are no success are raised as the error of their exit code."""
-    from supervisor.runner_choice import runner_for
+    from supervisor.runners.choice import runner_for
 
     runner = runner_for(configure(sources), voice.say)
     finish = Supervisor(sources, runner, voice, once=once).run()

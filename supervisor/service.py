@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from build import roots
 from build.errors import Refused
-from supervisor import procid
+from build.store import roots
+from supervisor.runners import procid
 
 
 @contextlib.contextmanager

@@ -16,10 +16,10 @@ from doit.cmdparse import CmdParseError
 from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask
 from doit.reporter import ZeroReporter
 
-from build.durable import reason
 from build.errors import BuildFailed, TwinfoldError, UsageError
-from build.project import Project
-from build.runlock import RunLock
+from build.graph.project import Project
+from build.graph.runlock import RunLock
+from build.store.durable import reason
 
 VARIABLES = ("target", "world", "state_dir", "ablit")
 INTERRUPTED = 128 + signal.SIGINT

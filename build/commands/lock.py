@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from build import locking
 from build.commands.edge import NO_WAIT, Asked, ProjectCommand, option
 from build.errors import CheckFailed
-from build.project import Project
+from build.graph.project import Project
+from build.locks import locking
 
 
 class Lock(ProjectCommand):

@@ -10,10 +10,10 @@ from doit.cmd_run import Run as StockRun
 
 from build.commands import edge
 from build.errors import BuildFailed
-from build.project import Project
-from build.report import short
-from build.runlock import RunLock
-from build.schedule import Schedule
+from build.graph.project import Project
+from build.graph.report import short
+from build.graph.runlock import RunLock
+from build.graph.schedule import Schedule
 
 SHOWN = 20  # names of outputs that are not locked
 

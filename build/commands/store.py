@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
-from build import gc, generations, recheck, repair, roots, verify
 from build.commands.edge import NO_WAIT, Asked, ProjectCommand, option
 from build.errors import OutputDiffers, StoreDamaged, TwinfoldError, UsageError
-from build.project import Project
-from build.report import short
-from build.roots import Root
+from build.graph.project import Project
+from build.graph.report import short
+from build.store import gc, generations, recheck, repair, roots, verify
+from build.store.roots import Root
 
 KEEP = option("keep", 3, "how many of the newest generations of each target stay")
 GIB = 1 << 30

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from build import bundles
+from build.artefacts import bundles
 from build.bundle import Bundle, from_json
-from supervisor.engine import RankPaths, gang_commands, parity
-from supervisor.engine_facts import Done, Fact, Followed, RankLoaded, Ready, StartFailure
-from supervisor.engine_log import LogReader, StartState, logged, start_state
-from supervisor.probes import Endpoint, ProbeFailed, chat, get_models, question, read, smoke, tiny_generation
+from supervisor.engine.contract import RankPaths, gang_commands, parity
+from supervisor.engine.facts import Done, Fact, Followed, RankLoaded, Ready, StartFailure
+from supervisor.engine.log import LogReader, StartState, logged, start_state
+from supervisor.engine.probes import Endpoint, ProbeFailed, chat, get_models, question, read, smoke, tiny_generation
+from supervisor.engine.validate import validate
 from supervisor.settings import Serve
-from supervisor.validate import validate
 from tests.testing.demo import built_store
 
 PATIENCE_S = 60.0  # ten times what a start or an end may take

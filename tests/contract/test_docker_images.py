@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from build.docker_api import DockerApi, connect
 from build.errors import Refused
-from build.image import Archive, BaseImage, ImageConfig, assemble, base_of, read_archive
-from build.image_daemon import DockerDaemon
-from build.image_layers import Layer
-from build.image_load import Daemon, load, prove
-from build.image_recipes import node_image
-from build.oci import Platform, chain_ids
+from build.image.assemble import Archive, BaseImage, ImageConfig, assemble, base_of, read_archive
+from build.image.daemon import DockerDaemon
+from build.image.docker_api import DockerApi, connect
+from build.image.layers import Layer
+from build.image.load import Daemon, load, prove
+from build.image.oci import Platform, chain_ids
+from build.image.recipes import node_image
 from tests.testing import dockerd as daemons
 from tests.testing.dockerd import HERE, Containerd
 from tests.testing.node_tool import node_tool

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from build.bundle import ImageRef, Needs
-from build.docker_api import DockerApi, connect
 from build.errors import LaunchFailed
-from build.image_daemon import DockerDaemon
-from supervisor.docker_runner import DockerRunner, StoreImages
-from supervisor.docker_spec import LogLimits, Options
-from supervisor.engine import RankCommand
-from supervisor.process_runner import ProcessRunner
-from supervisor.runners import MARKER, Mount, RankExit, RankHandle, RankSpec, Runner, StartRefused
+from build.image.daemon import DockerDaemon
+from build.image.docker_api import DockerApi, connect
+from supervisor.engine.contract import RankCommand
+from supervisor.runners.docker import DockerRunner, StoreImages
+from supervisor.runners.docker_spec import LogLimits, Options
+from supervisor.runners.process import ProcessRunner
+from supervisor.runners.protocol import MARKER, Mount, RankExit, RankHandle, RankSpec, Runner, StartRefused
 from tests.testing import dockerd as daemons
 from tests.testing.busybox import SHELL, busybox_image
 

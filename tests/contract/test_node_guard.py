@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from supervisor import memory
+from supervisor.memory import policy as memory
 from tests.testing.node_tool import GIB, GuardProcess, Listener, ProcTree, Victim, ask
 
 CASE = Path(__file__).parents[1] / "cases/memory-collapse-series/input.tsv"

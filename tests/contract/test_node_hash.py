@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from build.toolchain import PROGRAM, TRIPLES, host, installed_root
+from build.artefacts.toolchain import PROGRAM, TRIPLES, host, installed_root
 from tests.testing.node_tool import CACHE, SOURCES, ask, compile_tool, node_tool
 
 CHUNK = 2 << 20

@@ -11,9 +11,9 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from build.nodes import LocalNode, Node, SshNode, put
-from build.ssh_errors import CommandFailed, DeadlinePassed
-from build.ssh_link import Destination
+from build.nodes.node import LocalNode, Node, SshNode, put
+from build.nodes.ssh_errors import CommandFailed, DeadlinePassed
+from build.nodes.ssh_link import Destination
 from tests.testbed.bed import Testbed
 from tests.testbed.processes import gone, wait_until
 

@@ -12,18 +12,18 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from build import bulk, replica, replicate
-from build.bulk import DiskFull, Sender
 from build.errors import Refused, StoreDamaged
-from build.far_store import FarStore
-from build.graph import Artefact
-from build.hashing import tree
-from build.nodes import SshNode
-from build.record import Made, record_of
-from build.replicate import Replication, Want
-from build.ssh_errors import NodeError
-from build.ssh_link import Destination
-from build.store import Store
+from build.graph.graph import Artefact
+from build.nodes.node import SshNode
+from build.nodes.ssh_errors import NodeError
+from build.nodes.ssh_link import Destination
+from build.replication import bulk, replica, replicate
+from build.replication.bulk import DiskFull, Sender
+from build.replication.far_store import FarStore
+from build.replication.replicate import Replication, Want
+from build.store.hashing import tree
+from build.store.record import Made, record_of
+from build.store.store import Store
 from tests.testbed.bed import Testbed
 from tests.testbed.hosts import Host
 from tests.testbed.layout import RAIL0

@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from build.nodes import SshNode, put
-from build.ssh_errors import (
+from build.nodes.node import SshNode, put
+from build.nodes.ssh_errors import (
     ConnectionLost,
     DeadlinePassed,
     HostKeyChanged,
@@ -23,7 +23,7 @@ from build.ssh_errors import (
     SshUnusable,
     Unreachable,
 )
-from build.ssh_link import Destination
+from build.nodes.ssh_link import Destination
 from tests.contract.test_nodes_contract import ssh_node
 from tests.testbed import daemons
 from tests.testbed.bed import Testbed

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from supervisor import procid
-from supervisor.engine import RankCommand
-from supervisor.process_runner import ProcessRunner
-from supervisor.runners import MARKER, RankExit, RankHandle, RankSpec, StartRefused
+from supervisor.engine.contract import RankCommand
+from supervisor.runners import procid
+from supervisor.runners.process import ProcessRunner
+from supervisor.runners.protocol import MARKER, RankExit, RankHandle, RankSpec, StartRefused
 from tests.testing.supervised import exists, until
 
 PATIENCE_S = 30.0
@@ -111,7 +111,7 @@ def test_a_program_that_cannot_run_is_hopeless_and_leaves_no_record(runner: Proc
 
 def test_a_rank_outlives_the_runner_and_the_next_one_watches_and_ends_it(run_dir: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from supervisor.process_runner import ProcessRunner;"
+        "import sys; from pathlib import Path; from supervisor.runners.process import ProcessRunner;"
         "from tests.contract.test_runner_process import spec, FOREVER;"
         "print(ProcessRunner(Path(sys.argv[1])).start(spec('echo hello; ' + FOREVER)).key)"
     )

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.engine import RankCommand
+from supervisor.engine.contract import RankCommand
+from supervisor.gang.watchers import RankWatch
 from supervisor.machine import Event
 from supervisor.machine.types import Parity, RankExited, RankLoaded, RankStarted, ServerReady
-from supervisor.process_runner import ProcessRunner
-from supervisor.runners import RankSpec
-from supervisor.watchers import RankWatch
+from supervisor.runners.process import ProcessRunner
+from supervisor.runners.protocol import RankSpec
 
 PATIENCE_S = 30.0
 CONTEXT = 4096

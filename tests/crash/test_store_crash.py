@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from build import generations, hashing, record, scratch, verify
-from build.store import Store
+from build.store import generations, hashing, record, scratch, verify
+from build.store.store import Store
 from tests.testing import toy
 from tests.testing.demo import CHECKOUT
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from build import generations, roots
+from build.store import generations, roots
 from tests.testing import toy
 from tests.testing.demo import CHECKOUT, environment
 

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from build import generations, lockfile
-from build.pins import Output
-from build.project import Project
+from build.graph.project import Project
+from build.locks import lockfile
+from build.locks.pins import Output
 from build.settings import Places
-from build.store import Store
+from build.store import generations
+from build.store.store import Store
 from tests.testing.demo import CHECKOUT, built_store, cache_root, demo_state, doit
 
 pytestmark = pytest.mark.timeout(1800)

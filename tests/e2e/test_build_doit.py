@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from build import generations, hashing, scratch
-from build.hashing import Entry
-from build.record import Made, record_of, to_json
-from build.store import Store
+from build.store import generations, hashing, scratch
+from build.store.hashing import Entry
+from build.store.record import Made, record_of, to_json
+from build.store.store import Store
 from tests.testing import toy
 from tests.testing.demo import CHECKOUT, environment
 

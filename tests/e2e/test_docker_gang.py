@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from build.docker_api import DockerApi, connect
-from build.image_daemon import DockerDaemon
-from supervisor.docker_runner import StoreImages
-from supervisor.ports import taken
+from build.image.daemon import DockerDaemon
+from build.image.docker_api import DockerApi, connect
+from supervisor.gang.ports import taken
+from supervisor.runners.docker import StoreImages
 from tests.testing import dockerd as daemons
 from tests.testing.busybox import busybox_image
 from tests.testing.demo import demo_state

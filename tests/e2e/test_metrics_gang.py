@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.promtext import parse
+from supervisor.engine.promtext import parse
 from tests.testing.demo import demo_state
 from tests.testing.supervised import Supervised, until
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor import procid
+from supervisor.runners import procid
 from tests.testbed import daemons, network, processes, readings, state
 from tests.testbed.hosts import Host
 from tests.testbed.layout import NETWORKS, HostPlan, Layout

@@ -13,8 +13,8 @@ import socket
 import subprocess
 from pathlib import Path
 
-from supervisor import procid
-from supervisor.procid import ProcessId
+from supervisor.runners import procid
+from supervisor.runners.procid import ProcessId
 from tests.testbed import network, processes
 from tests.testbed.layout import IPV6_PREFIX, NETWORKS, HostPlan, Layout
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from supervisor import procid
-from supervisor.procid import ProcessId
+from supervisor.runners import procid
+from supervisor.runners.procid import ProcessId
 from tests.testbed import daemons, network, processes, readings
 from tests.testbed.layout import NETWORKS, RAIL0, HostPlan, Network
 from tests.testbed.state import Running

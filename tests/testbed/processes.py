@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from supervisor import procid
-from supervisor.procid import ProcessId
+from supervisor.runners import procid
+from supervisor.runners.procid import ProcessId
 
 _children: set[ProcessId] = set()  # started by this very process, which must take their exit status
 

@@ -7,8 +7,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor import procid
-from supervisor.procid import ProcessId
+from supervisor.runners import procid
+from supervisor.runners.procid import ProcessId
 from tests.testbed import readings
 
 

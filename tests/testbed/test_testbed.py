@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import procid
+from supervisor.runners import procid
 from tests.testbed import bed, network, processes, state
 from tests.testbed.bed import Busy, Testbed
 from tests.testbed.layout import LAN, NETWORKS, RAIL0, RAIL1, Layout, Network

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from build.bundle import ImageRef, StoreRef
-from build.image import ImageConfig, assemble
-from build.image_layers import Layer, Placed
+from build.image.assemble import ImageConfig, assemble
+from build.image.layers import Layer, Placed
 from tests.testing.dockerd import HERE
 
 SHELL = ("/bin/busybox", "sh", "-c")

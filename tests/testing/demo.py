@@ -9,9 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from build import generations
-from build.project import Project
+from build.graph.project import Project
 from build.settings import Places
+from build.store import generations
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 BUILD_LIMIT_S = 900

@@ -22,9 +22,9 @@ from typing import Any
 
 import pytest
 
-from build.image_daemon import ARCHITECTURES
-from build.image_load import LoadRefused
-from build.oci import Platform
+from build.image.daemon import ARCHITECTURES
+from build.image.load import LoadRefused
+from build.image.oci import Platform
 
 START_S = 60.0
 STOP_S = 60.0
@@ -98,7 +98,7 @@ def containerd(folder: Path) -> Iterator[Containerd]:
 
 @dataclass(slots=True)
 class Containerd:
-    """What loading asks of a daemon (:class:`build.image_load.Daemon`), answered by containerd itself through ``ctr``."""
+    """What loading asks of a daemon (:class:`build.image.load.Daemon`), answered by containerd itself through ``ctr``."""
 
     address: str
     where: str = "the test's containerd"

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from build.toolchain import PROGRAM, TRIPLES, host, installed_root
+from build.artefacts.toolchain import PROGRAM, TRIPLES, host, installed_root
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SOURCES = CHECKOUT / "build/zig/node"

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from build import inputs
+from build.artefacts import inputs
 from build.demo.trainer import CONTEXT_TOKENS, train
 
 ROOT = Path(__file__).resolve().parents[2]

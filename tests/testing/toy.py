@@ -14,12 +14,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-from build import builders, durable, gc, generations, pins, repair, roots, sources, verify
-from build.graph import Artefact
-from build.project import Project
-from build.report import Report
+from build.artefacts import sources
+from build.graph import builders
+from build.graph.graph import Artefact
+from build.graph.project import Project
+from build.graph.report import Report
+from build.locks import pins
 from build.settings import Places
-from build.store import Store
+from build.store import durable, gc, generations, repair, roots, verify
+from build.store.store import Store
 
 CODE = """
 import os, pathlib, time
@@ -123,8 +126,8 @@ import sys
 from pathlib import Path
 from build.commands.database import NAME
 from build.commands.edge import Quiet
-from build.report import Report
-from build.schedule import GENERATION, Schedule
+from build.graph.report import Report
+from build.graph.schedule import GENERATION, Schedule
 from tests.testing.toy import Toy
 
 PROJECT = Toy(Path({str(src)!r}), Path({str(state)!r}), **{more!r})

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from build.errors import GaveUp, Refused
-from supervisor import control, ports, service
+from supervisor import control, service
+from supervisor.gang import ports
 
 
 def count(request: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

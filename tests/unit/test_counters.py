@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.counters import Rate, Total
+from supervisor.status.counters import Rate, Total
 
 raws = st.one_of(st.none(), st.floats(), st.floats(min_value=0, max_value=1e9))
 readings = st.lists(st.tuples(st.integers(min_value=1, max_value=5), raws))

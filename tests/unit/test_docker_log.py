@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.docker_log import BUFFER_BYTES, Cursor, Follower, Message, messages, parse_cursor, take, unread
+from supervisor.runners.docker_log import BUFFER_BYTES, Cursor, Follower, Message, messages, parse_cursor, take, unread
 
 PATIENCE_S = 30.0
 

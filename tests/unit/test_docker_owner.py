@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.docker_owner import container_in, container_of
+from supervisor.runners.docker_owner import container_in, container_of
 
 ID = "0123456789ab" + "cd" * 26
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from build.bundle import Needs
-from supervisor.docker_spec import LogLimits, Options, create_body, labels, leftover
-from supervisor.engine import RankCommand
-from supervisor.runners import Mount, RankSpec
+from supervisor.engine.contract import RankCommand
+from supervisor.runners.docker_spec import LogLimits, Options, create_body, labels, leftover
+from supervisor.runners.protocol import Mount, RankSpec
 
 SPEC = RankSpec(
     "20260101-l1", 1, 2, "head", RankCommand(1, ("/bin/lanes", "MODEL", "1"), (("B", "2"), ("A", "1"))), "hash", "entry", 4096

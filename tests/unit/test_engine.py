@@ -7,7 +7,7 @@ import pytest
 
 from build.bundle import Bundle, Engine, StoreRef
 from build.errors import UsageError
-from supervisor.engine import MANAGED, TWINS, NodeLocal, RankCommand, RankPaths, gang_commands, spec_hash
+from supervisor.engine.contract import MANAGED, TWINS, NodeLocal, RankCommand, RankPaths, gang_commands, spec_hash
 from supervisor.settings import Serve, engine_environment
 
 BINARIES = ("/s/k-server/tensorfold-native", "/s/k-follower/tf-dsv41-lanes")

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.engine import parity
-from supervisor.engine_facts import (
+from supervisor.engine.contract import parity
+from supervisor.engine.facts import (
     Access,
     Done,
     Followed,
@@ -19,7 +19,7 @@ from supervisor.engine_facts import (
     StreamError,
     connectable,
 )
-from supervisor.engine_log import LINE_LIMIT, LogReader, logged, read_line, start_state
+from supervisor.engine.log import LINE_LIMIT, LogReader, logged, read_line, start_state
 from tests.testing.cases import case
 
 STARTS = case("engine-start-logs")

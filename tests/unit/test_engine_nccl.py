@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.engine_log import LogReader
-from supervisor.nccl import NcclFailure, cause, nccl_failure
+from supervisor.engine.log import LogReader
+from supervisor.engine.nccl import NcclFailure, cause, nccl_failure
 from tests.testing.cases import case
 
 CASE = case("engine-nccl-errors")

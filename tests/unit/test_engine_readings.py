@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.promtext import Family, parse
-from supervisor.readings_engine import EngineReading, read_engine
+from supervisor.engine.promtext import Family, parse
+from supervisor.engine.readings import EngineReading, read_engine
 
 COLON_HEALTH = {
     "status": "ok",

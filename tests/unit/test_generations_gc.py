@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from build import gc, generations, roots
 from build.errors import StoreDamaged, UsageError
+from build.store import gc, generations, roots
 from tests.testing import toy
 
 BOOT = "this boot"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from build import graph
-from build.graph import Artefact
+from build.graph import graph
+from build.graph.graph import Artefact
 
 HASH = st.text("0123456789abcdef", min_size=8, max_size=8)
 PARAMS = st.dictionaries(st.sampled_from(["a", "b"]), st.integers() | st.text(max_size=3), max_size=2)

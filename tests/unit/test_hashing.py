@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from build import fingerprints, hashing
-from build.fingerprints import Fingerprints
+from build.store import fingerprints, hashing
+from build.store.fingerprints import Fingerprints
 
 BIG = b"x" * (fingerprints.SMALL_BYTES + 1)
 

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from build import oci
 from build.errors import BuildFailed, StoreDamaged, UsageError
-from build.image import BaseImage, ImageConfig, assemble, base_of, read_archive
-from build.image_layers import Hashed, Layer, Placed, entries, write_layer
-from build.image_recipes import engine_image, node_image
-from build.oci import Platform, parse_platform
+from build.image import oci
+from build.image.assemble import BaseImage, ImageConfig, assemble, base_of, read_archive
+from build.image.layers import Hashed, Layer, Placed, entries, write_layer
+from build.image.oci import Platform, parse_platform
+from build.image.recipes import engine_image, node_image
 
 AMD64, ARM64 = Platform("linux", "amd64"), Platform("linux", "arm64")
 NAMES = ("tensorfold-native", "tf-dsv41-check", "tf-dsv41-lanes", "tf-dsv41-rank-cache")
@@ -115,7 +115,7 @@ def test_what_cannot_be_in_a_layer_is_named(make: object, says: str, tmp_path: P
 def test_a_file_that_changes_between_the_passes_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "moving"
     source.write_text("1")
-    import build.image as module
+    import build.image.assemble as module
 
     real = module._describe
 

@@ -8,11 +8,11 @@ from typing import cast
 
 import pytest
 
+from build.artefacts.images import FILE, artefact, build, build_node, node_artefact, reference
 from build.bundle import StoreRef
 from build.errors import BuildFailed
-from build.graph import Artefact, Resolved, key_of
-from build.image_artefacts import FILE, artefact, build, build_node, node_artefact, reference
-from build.jobs import Job, Toolbox
+from build.graph.graph import Artefact, Resolved, key_of
+from build.graph.jobs import Job, Toolbox
 
 PLATFORMS = ("linux/amd64", "linux/arm64")
 PROGRAMS = {"server": "server-arm64", "lanes": "lanes-arm64"}

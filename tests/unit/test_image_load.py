@@ -19,14 +19,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from build.docker_api import Answer, DaemonUnreachable, connect
 from build.errors import Refused, StoreDamaged
-from build.image import Archive, ImageConfig, assemble, read_archive
-from build.image_daemon import DockerDaemon, is_whole, load_refusal
-from build.image_identity import ImageIdentity, as_inspected, differences, inspected
-from build.image_layers import Layer
-from build.image_load import known_layers, load, stream
-from build.oci import Descriptor, Platform, blob_path
+from build.image.assemble import Archive, ImageConfig, assemble, read_archive
+from build.image.daemon import DockerDaemon, is_whole, load_refusal
+from build.image.docker_api import Answer, DaemonUnreachable, connect
+from build.image.identity import ImageIdentity, as_inspected, differences, inspected
+from build.image.layers import Layer
+from build.image.load import known_layers, load, stream
+from build.image.oci import Descriptor, Platform, blob_path
 
 CASE = Path(__file__).parent.parent / "cases/docker-image-ids-two-stores"
 AMD64 = Platform("linux", "amd64")

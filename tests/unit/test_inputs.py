@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from build import inputs
+from build.artefacts import inputs
 from build.demo import vocab
 from build.demo.trainer import train
 from build.errors import BuildFailed, StoreDamaged

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from supervisor.leftovers import decide
-from supervisor.runners import Leftover, RankHandle
+from supervisor.gang.leftovers import decide
+from supervisor.runners.protocol import Leftover, RankHandle
 
 
 def left(launch: str, rank: int, *, alive: bool = True, spec: str = "now", world: int = 2) -> Leftover:

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from build import graph, lockfile, pins
 from build.errors import OutputDiffers, PinsMissing, UsageError
-from build.graph import Artefact, Resolved
-from build.pins import Lock, Output, ToolchainPin
+from build.graph import graph
+from build.graph.graph import Artefact, Resolved
+from build.locks import lockfile, pins
+from build.locks.pins import Lock, Output, ToolchainPin
 from tests.testing import toy
 
 WORD = st.text("abcdef0123456789-/.", min_size=1, max_size=12)

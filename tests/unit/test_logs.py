@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.logs import Ended, Keeping, lines, save
-from supervisor.runners import LogChunk, RankExit, RankHandle
+from supervisor.gang.logs import Ended, Keeping, lines, save
+from supervisor.runners.protocol import LogChunk, RankExit, RankHandle
 
 START = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
 

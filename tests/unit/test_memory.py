@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from build.errors import Refused
-from supervisor.memory import (
+from supervisor.memory.plan import CONTEXT_STEP, NodePlan, choose_context
+from supervisor.memory.policy import (
     GIB,
     Floor,
     FloorVerdict,
@@ -20,7 +21,6 @@ from supervisor.memory import (
     watch_floor,
     watch_gate,
 )
-from supervisor.memory_plan import CONTEXT_STEP, NodePlan, choose_context
 from supervisor.settings import Memory
 from tests.testing.cases import case
 

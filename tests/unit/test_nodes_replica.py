@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from build import far_store, replica, replicate
 from build.bundle import Bundle, Engine, StoreRef
 from build.errors import Refused
-from build.fingerprints import RACY_NS
-from build.hashing import Entry, tree_hash
-from build.record import Record
-from build.replica import CHUNK_BYTES, Finding, Fingerprints, Held, Seen, Wrong
+from build.replication import far_store, replica, replicate
+from build.replication.replica import CHUNK_BYTES, Finding, Fingerprints, Held, Seen, Wrong
+from build.store.fingerprints import RACY_NS
+from build.store.hashing import Entry, tree_hash
+from build.store.record import Record
 
 KEY = "a" * 32
 SHA = "5" * 64

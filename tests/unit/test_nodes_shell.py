@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from build import remote_shell
-from build.remote_shell import Marks
+from build.nodes import remote_shell
+from build.nodes.remote_shell import Marks
 from tests.testbed.processes import gone, wait_until
 from tests.testing.cases import case
 

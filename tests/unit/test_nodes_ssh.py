@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from build import ssh_errors, ssh_link, ssh_run
 from build.errors import Refused
 from build.facts import meminfo
-from build.remote_shell import Marks
-from build.ssh_errors import (
+from build.nodes import ssh_errors, ssh_link, ssh_run
+from build.nodes.remote_shell import Marks
+from build.nodes.ssh_errors import (
     CommandFailed,
     ConnectionLost,
     DeadlinePassed,
@@ -22,7 +22,7 @@ from build.ssh_errors import (
     SshUnusable,
     Unreachable,
 )
-from build.ssh_run import Order, Printed
+from build.nodes.ssh_run import Order, Printed
 from tests.testing.cases import case
 
 MARKS = Marks.of("f00d")

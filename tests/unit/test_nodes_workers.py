@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from build import nodes, workers
-from build.ssh_link import Destination
-from build.workers import NOTHING, Target, Worker
+from build.nodes import node as nodes
+from build.nodes import workers
+from build.nodes.ssh_link import Destination
+from build.nodes.workers import NOTHING, Target, Worker
 from tests.testing.cases import case
 
 CASE = case("settings-worker-forms")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from build.errors import UsageError
-from supervisor.probes import (
+from supervisor.engine.probes import (
     MORE_TOKENS,
     Endpoint,
     ProbeFailed,

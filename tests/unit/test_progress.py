@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.progress import Patience, Progress, Verdict, asked, begin, observe, probed
-from supervisor.readings_engine import EngineReading
+from supervisor.engine.progress import Patience, Progress, Verdict, asked, begin, observe, probed
+from supervisor.engine.readings import EngineReading
 
 PATIENCE = Patience(stall_s=10, misses=3, idle_probe_s=60, prefill_tokens_per_s=400, context_tokens=40_000)
 IDLE = EngineReading(running=0, waiting=0, prompt_tokens=100.0, generated_tokens_live=50.0, rounds=20.0, live=True)

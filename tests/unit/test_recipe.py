@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from build.settings import Places, names
-from supervisor.recipe_file import read_env, read_shell
-from supervisor.recipe_values import ELSEWHERE, Judgement, Machine, judge
+from supervisor.recipe.file import read_env, read_shell
+from supervisor.recipe.values import ELSEWHERE, Judgement, Machine, judge
 from supervisor.settings import GIB, GROUPS, Memory
 from tests.testing.cases import case
 

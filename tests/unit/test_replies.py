@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.replies import collapsed, holds, read_reply, smoke_verdict
+from supervisor.engine.replies import collapsed, holds, read_reply, smoke_verdict
 from tests.testing.cases import case
 
 CASE = case("engine-replies")

@@ -15,13 +15,13 @@ from build.facts import Meminfo, Pressure
 from metrics import catalog
 from metrics.catalog import CATALOGUE, SNAPSHOT_AGE, Metric
 from metrics.readings import Distribution, Snapshot
+from supervisor.engine.promtext import parse
+from supervisor.engine.readings import EngineReading
 from supervisor.machine import Phase, Policy, Reason, State
-from supervisor.memory import GIB, Floor, FloorVerdict, Stage
-from supervisor.promtext import parse
-from supervisor.readings_engine import EngineReading
-from supervisor.snapshot import snapshot
-from supervisor.tally import Tally
-from supervisor.view import EngineView, LaunchEnd, NodeMemory, ProbeView, Serving, View
+from supervisor.memory.policy import GIB, Floor, FloorVerdict, Stage
+from supervisor.status.snapshot import snapshot
+from supervisor.status.tally import Tally
+from supervisor.status.view import EngineView, LaunchEnd, NodeMemory, ProbeView, Serving, View
 
 REF = StoreRef("0123-thing")
 BUNDLE = Bundle(

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from build import graph, hashing, scratch
 from build.errors import StoreDamaged
-from build.graph import Artefact
-from build.record import Made, Record, record_of
-from build.store import Store
+from build.graph import graph
+from build.graph.graph import Artefact
+from build.store import hashing, scratch
+from build.store.record import Made, Record, record_of
+from build.store.store import Store
 
 
 def work(store: Store, content: bytes = b"content") -> tuple[Path, Record]:

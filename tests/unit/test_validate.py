@@ -7,9 +7,9 @@ import zlib
 import pytest
 
 from build.errors import CheckFailed, UsageError
-from supervisor.probes import endpoint, smoke
-from supervisor.replies import read_reply
-from supervisor.validate import NAMES, Result, _png, as_json, as_text, checks, require, smoke_text, validate
+from supervisor.engine.probes import endpoint, smoke
+from supervisor.engine.replies import read_reply
+from supervisor.engine.validate import NAMES, Result, _png, as_json, as_text, checks, require, smoke_text, validate
 from tests.testing.api import JSON, completion, serving, streamed
 
 CHAT = "/v1/chat/completions"

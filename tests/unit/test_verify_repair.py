@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from build import durable, hashing, recheck, repair, verify
 from build.errors import OutputDiffers, StoreDamaged
-from build.pins import Lock, Output
+from build.locks.pins import Lock, Output
+from build.store import durable, hashing, recheck, repair, verify
 from tests.testing import toy
 
 

@@ -1,4 +1,4 @@
-//! The floor's decision: samples in, a verdict out. Pure; the same formulas as `supervisor/memory.py`, which a test holds it to.
+//! The floor's decision: samples in, a verdict out. Pure; the same formulas as `supervisor/memory/policy.py`, which a test holds it to.
 
 const std = @import("std");
 

@@ -1,0 +1,1 @@
+"""What the artefacts are made by: sources, toolchain, derived inputs, rank caches, images, bundles."""

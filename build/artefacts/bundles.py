@@ -1,0 +1,40 @@
+"""The bundle's builder: names what a launch needs, from the entries that the bundle is made from."""
+
+from __future__ import annotations
+
+from build.artefacts import images as image_artefacts
+from build.bundle import Bundle, Engine, StoreRef, to_json
+from build.graph.jobs import Job
+
+BUILDER, VERSION = "bundle", 2
+FILE = "bundle.json"
+TOKEN_MAP = "dsv41_token_map.json"  # noqa: S105 - a file's name
+
+
+def write(job: Job) -> None:
+    """Write ``bundle.json``."""
+    params, records = job.artefact.params, job.records
+
+    def ref(role: str, inside: str = "") -> StoreRef:
+        return StoreRef(records[role].entry, inside)
+
+    ranks = [f"rank{r}" for r in range(params["world_size"])]
+    bundle = Bundle(
+        target=params["target"],
+        variant=params["variant"],
+        served_name=params["served_name"],
+        world_size=params["world_size"],
+        window_tokens=params["window_tokens"],
+        engine=Engine(**{role: ref(role, name) for role, name in params["binaries"].items()}),
+        model=ref("model"),
+        rank_caches=tuple(ref(r) for r in ranks),
+        rank_cache_bytes=tuple(records[r].size_bytes for r in ranks),
+        kit=ref("kit"),
+        token_map=ref("token_map", TOKEN_MAP),
+        engram=ref("engram"),
+        image={job.artefact.platform: image_artefacts.reference(job.inputs["image"], records["image"].entry)},
+        smoke=(params["smoke"][0], params["smoke"][1]),
+        model_revision=records["model"].output[:40],
+    )
+    job.out.mkdir()
+    (job.out / FILE).write_text(to_json(bundle), encoding="utf-8")

@@ -1,0 +1,69 @@
+"""Images as artefacts of the build graph: which binaries go in, the archive that comes out, and its name in a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from build.bundle import ImageRef, StoreRef
+from build.errors import BuildFailed
+from build.graph.graph import Artefact
+from build.graph.jobs import Job
+from build.image import recipes as image_recipes
+from build.image.assemble import read_archive
+from build.image.oci import Platform, parse_platform
+
+BUILDER = "engine-image"
+NODE_BUILDER = "node-image"
+FILE = "image.tar"
+
+
+def artefact(platform: str, programs: Mapping[str, str]) -> Artefact:
+    """The engine's image for a platform. ``programs``: binary's file name -> the artefact that holds it, for that platform."""
+    name = f"{BUILDER}-{platform.removeprefix('linux/')}"
+    return Artefact(name, BUILDER, image_recipes.VERSION, {"platform": platform}, dict(programs), platform=platform)
+
+
+def node_artefact(platform: str, binary: str, program: str) -> Artefact:
+    """The node tool's own image. ``program`` is the artefact that holds the file ``binary``, for that platform."""
+    name = f"{NODE_BUILDER}-{platform.removeprefix('linux/')}"
+    return Artefact(name, NODE_BUILDER, image_recipes.VERSION, {"platform": platform}, {binary: program}, platform=platform)
+
+
+def build(job: Job) -> None:
+    """Assemble the engine's image from the inputs' binaries."""
+    job.out.mkdir()
+    with _named(job):
+        image_recipes.engine_image(_binaries(job), _platform(job), job.out / FILE)
+
+
+def build_node(job: Job) -> None:
+    """Assemble the node tool's image from the one binary."""
+    (tool,) = _binaries(job).values()
+    job.out.mkdir()
+    with _named(job):
+        image_recipes.node_image(tool, _platform(job), job.out / FILE)
+
+
+def reference(made: Path, entry: str) -> ImageRef:
+    """What a bundle says of an image, from the folder that its artefact made and the entry's name in the store."""
+    identity = read_archive(made / FILE).identity
+    return ImageRef(identity.tag, identity.config_digest, identity.diff_ids, StoreRef(entry, FILE))
+
+
+def _binaries(job: Job) -> dict[str, Path]:
+    """File name -> path: a role is the name of the file that its artefact holds."""
+    return {name: folder / name for name, folder in job.inputs.items()}
+
+
+def _platform(job: Job) -> Platform:
+    return parse_platform(str(job.artefact.params["platform"]))
+
+
+@contextmanager
+def _named(job: Job) -> Iterator[None]:
+    try:
+        yield
+    except BuildFailed as error:
+        raise BuildFailed(f"{job.artefact.name}: {error}") from None

@@ -1,0 +1,70 @@
+"""Rank caches: one rank's weight file, made by running the packer; and the checker's word on it, an artefact of its own.
+
+The checker is no input of the weight file: a changed checker reads 98 GiB again, it does not pack them again.
+"""
+
+from __future__ import annotations
+
+import json
+
+from build.errors import BuildFailed
+from build.graph.graph import Artefact
+from build.graph.jobs import Job
+
+BUILDER, VERSION = "rank-cache", 1
+CHECK_BUILDER, CHECK_VERSION = "rank-check", 1
+WORLDS = (1, 2, 4)  # what the packer takes (engine contract)
+PACKER, CHECKER = "tf-dsv41-rank-cache", "tf-dsv41-check"
+REPORT = "checked.json"
+
+
+def name(rank: int, world: int) -> str:
+    """The weight file's artefact."""
+    return f"rank{rank}of{world}"
+
+
+def check_name(rank: int, world: int) -> str:
+    """The artefact that says it is right."""
+    return f"{name(rank, world)}-check"
+
+
+def artefacts(rank: int, world: int, packer: str, checker: str) -> tuple[Artefact, Artefact]:
+    """Rank ``rank`` of ``world`` from the checkpoint, and its check."""
+    params = {"rank": rank, "world": world}
+    packed = Artefact(name(rank, world), BUILDER, VERSION, params, {"packer": packer, "model": "checkpoint"})
+    inputs = {"checker": checker, "model": "checkpoint", "cache": packed.name}
+    return packed, Artefact(check_name(rank, world), CHECK_BUILDER, CHECK_VERSION, params, inputs)
+
+
+def pack(job: Job) -> None:
+    """Run the packer; ``BuildFailed`` where it says no, or speaks of another rank."""
+    job.out.mkdir()
+    done = job.run(str(job.inputs["packer"] / PACKER), str(job.inputs["model"]), str(job.out), *_ranks(job))
+    told = _last_json(done.stdout)
+    if [str(told.get("rank")), str(told.get("world"))] != _ranks(job):
+        raise BuildFailed(f"{job.artefact.name}: the packer reports another rank: {done.stdout.strip()[-200:]}")
+
+
+def check(job: Job) -> None:
+    """Run the checker on a packed folder; ``BuildFailed`` where it does not say ok."""
+    done = job.run(str(job.inputs["checker"] / CHECKER), str(job.inputs["model"]), str(job.inputs["cache"]), *_ranks(job))
+    if not _last_json(done.stdout).get("ok"):
+        raise BuildFailed(f"{job.artefact.name}: the checker did not say ok: {done.stdout.strip()[-200:]}")
+    job.out.mkdir()
+    (job.out / REPORT).write_text('{"ok": true}\n', encoding="ascii")
+
+
+def _ranks(job: Job) -> list[str]:
+    return [str(job.artefact.params["rank"]), str(job.artefact.params["world"])]
+
+
+def _last_json(stdout: str) -> dict[str, object]:
+    """The JSON object that the output ends in: a line of its own, or several lines."""
+    for start in (stdout.strip().splitlines()[-1:], [stdout]):
+        try:
+            told = json.loads("\n".join(start))
+        except ValueError:
+            continue
+        if isinstance(told, dict):
+            return told
+    return {}

@@ -1,0 +1,1 @@
+"""The build graph: artefacts and their keys, and how doit carries them out."""

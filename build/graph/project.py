@@ -1,0 +1,209 @@
+"""A project: the checkout, its settings and one target, turned into a graph and its artefacts.
+
+dodo.py and the commands of ``build.commands`` make one with :func:`open_project`; nothing here knows of doit.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from build.artefacts import toolchain
+from build.artefacts.rank_cache import WORLDS
+from build.errors import BuildFailed, OutputDiffers, UsageError
+from build.graph import graph, targets
+from build.graph.builders import builder
+from build.graph.graph import Artefact, Resolved
+from build.graph.jobs import Job, Toolbox
+from build.graph.processes import Children
+from build.graph.report import Report
+from build.locks import lockfile
+from build.locks.pins import Lock
+from build.settings import PREFIX, Places, Sources, load
+from build.store import durable, generations
+from build.store.fingerprints import Fingerprints
+from build.store.hashing import tree
+from build.store.record import Made, Record, record_of
+from build.store.store import Store
+
+CONFIG = "config.toml"
+
+
+def open_project(
+    checkout: Path, environ: Mapping[str, str], flags: Mapping[str, object], known: Callable[[], frozenset[str]]
+) -> Project:
+    """The project of a checkout. ``flags``: doit's variables (``target=demo``); ``known``: names of settings that others own."""
+    unknown = sorted(set(flags) - {"target", "world", "state_dir", "ablit"})
+    if unknown:
+        raise UsageError(f"unknown variable {unknown[0]}=…: doit takes target, world, state_dir and ablit")
+    config = checkout / CONFIG
+    said = config.exists() or any(name.startswith(PREFIX) for name in environ)
+    loaded = load((Places,), Sources(config, environ, flags), known() if said else frozenset())
+    places: Places = loaded[Places].value
+    return Project(checkout, places, places.state(environ))
+
+
+class Project:
+    """One target in one state folder. Safe to use from doit's worker threads."""
+
+    def __init__(self, checkout: Path, places: Places, state: Path, report: Report | None = None) -> None:
+        self.checkout, self.places, self.state = checkout, places, state
+        self.target = places.target
+        self.report = report or Report(sys.stdout)
+        self.host = toolchain.host()
+        self.fingerprints = Fingerprints(state / "fingerprints.sqlite")
+        self.store = Store(state / "store", self.fingerprints.sha256)
+        self.children = Children()
+        self.built: list[str] = []
+        self._guard = threading.RLock()
+        self._graph: dict[str, Artefact] | None = None
+        self._lock: Lock | None = None
+        self._resolved: dict[str, Resolved] = {}
+
+    @property
+    def lock_path(self) -> Path:
+        """The target's lock file."""
+        return targets.lock_path(self.checkout, self.target)
+
+    @property
+    def lock(self) -> Lock:
+        """The target's pins and outputs."""
+        if self._lock is None:
+            self._lock = lockfile.read(self.lock_path)
+        return self._lock
+
+    @property
+    def graph(self) -> Mapping[str, Artefact]:
+        """Every artefact by name, inputs first."""
+        with self._guard:
+            if self._graph is None:
+                self._graph = {a.name: a for a in graph.ordered(self._artefacts())}
+            return self._graph
+
+    def refresh(self) -> None:
+        """Look at the sources again: another build may have run, or an editor."""
+        with self._guard:
+            self._graph, self._lock, self._resolved = None, None, {}
+
+    def resolve(self, name: str) -> Resolved:
+        """What is known now of one artefact."""
+        with self._guard:
+            known = self._resolved.get(name)
+            if known is not None and known.output is not None:
+                return known
+            artefact = self.graph[name]
+            for needed in artefact.inputs.values():
+                self.resolve(needed)
+            found = graph.resolve_one(artefact, self._resolved, self.store.output)
+            self._resolved[name] = found
+            return found
+
+    def ready(self, name: str) -> bool:
+        """True where the artefact is in the store for what it would be made from now."""
+        entry = self.resolve(name).entry
+        return entry is not None and self.store.find(entry) is not None
+
+    def make(self, name: str) -> Record:
+        """Make one artefact whose inputs are there, enforce its lock, register it."""
+        found = self.resolve(name)
+        if found.key is None:
+            raise BuildFailed(f"{name} cannot be made yet: an input of it is missing")
+        started_s = time.monotonic()
+        with self.report.running(name), durable.told(name):
+            record = self.produce(found, found.key, started_s)
+        with self._guard:
+            self._resolved[name] = replace(found, output=record.output)
+        self.built.append(name)
+        self.report.built(name, time.monotonic() - started_s, record.entry)
+        return record
+
+    def produce(self, found: Resolved, key: str, started_s: float) -> Record:
+        """Build into scratch and register. Nothing is registered where the output is not what the lock or a pin says."""
+        made, new = self.build(found.artefact, key, started_s)
+        try:
+            self._enforce(found.artefact, new)
+            return self.store.register(made, new)
+        finally:
+            durable.remove_tree(made.parent)
+
+    def _enforce(self, artefact: Artefact, new: Record) -> None:
+        wanted = artefact.known_output or self.lock.expected(new.name, new.key)
+        if wanted is not None and wanted != new.output:
+            raise OutputDiffers(
+                f"{new.name}: the lock has {wanted[:12]} for key {new.key[:12]}, this build gave {new.output[:12]}; nothing was "
+                f"registered: if this one is right, remove that [[output]], run `doit`, then `doit lock --record`"
+            )
+
+    def build(self, artefact: Artefact, key: str, started_s: float) -> tuple[Path, Record]:
+        """Run the builder; the tree in scratch, and the record it would have."""
+        inputs = {role: self.resolve(n) for role, n in artefact.inputs.items()}
+        records = {role: self.store.need(str(i.entry)) for role, i in inputs.items()}
+        entry = graph.entry_name(key, artefact.name)
+        out = self.store.scratch.new(entry)
+        work = out.with_name("work")
+        work.mkdir()
+        paths = {role: self.store.path(r.entry) for role, r in records.items()}
+        try:
+            builder(artefact.builder)(Job(artefact, entry, paths, records, out, work, self.tools()))
+            durable.remove_tree(work)
+            files = tree(out)
+        except BaseException:
+            durable.remove_tree(out.parent)
+            raise
+        made = Made(artefact, key, time.monotonic() - started_s, self.host, self.outside(artefact))
+        return out, record_of(made, inputs, files)
+
+    def outside(self, artefact: Artefact) -> str:
+        """Where the bytes of a reference artefact lie; "" for one that has its own."""
+        return str(toolchain.installed_root()) if artefact.builder == toolchain.BUILDER else ""
+
+    def tools(self, cache: Path | None = None) -> Toolbox:
+        """What builders may use; ``cache`` in place of the state folder's own."""
+        wheels = toolchain.installed_root()
+        return Toolbox(
+            self.checkout,
+            wheels,
+            cache or self.state / "cache",
+            self.state / "logs" / "build",
+            self.children,
+            self.fingerprints.sha256,
+        )
+
+    def not_locked(self) -> tuple[str, ...]:
+        """Artefacts that were made and whose key the lock does not have."""
+        made = [n for n, a in self.graph.items() if a.known_output is None and self.ready(n)]
+        return tuple(n for n in made if self.lock.expected(n, str(self.resolve(n).key)) is None)
+
+    def bundle_is_newest(self) -> bool:
+        """True where no new generation is due."""
+        entry = self.resolve("bundle").entry
+        return entry is not None and generations.is_newest(self.state, self.target, entry)
+
+    def make_generation(self) -> generations.Generation:
+        """Number the bundle and make it current."""
+        with durable.told("generation"):
+            return generations.make(self.state, self.target, self.store.need(str(self.resolve("bundle").entry)).entry)
+
+    def standing(self) -> tuple[generations.Generation, generations.Generation]:
+        """The current one, and the newest."""
+        return generations.current(self.state, self.target), generations.every(self.state, self.target)[-1]
+
+    def close(self) -> None:
+        """Keep what was learnt, remove scratch, end the progress line."""
+        self.report.close()
+        self.fingerprints.save()
+        self.store.close()
+
+    def _artefacts(self) -> tuple[Artefact, ...]:
+        wanted = targets.read_wanted(self.checkout, self.target)
+        world = self.places.world or wanted.world
+        if world not in WORLDS:
+            raise UsageError(f"world = {world}: the packer takes {', '.join(map(str, WORLDS))}")
+        if self.places.ablit:
+            raise UsageError(f"ablit = true: target {self.target} has no abliterated variant")
+        site = targets.Site(self.checkout, self.host, self.fingerprints.sha256)
+        return targets.demo(wanted, self.lock, world, self.target, site)

@@ -1,0 +1,1 @@
+"""The lock: what a target is pinned to, read, written, recorded and checked."""

@@ -1,0 +1,1 @@
+"""Nodes: this host and others over ssh, behind one protocol."""

@@ -1,0 +1,1 @@
+"""Store paths on other nodes: planned, copied, proven there."""

@@ -1,0 +1,1 @@
+"""The content-addressed store: paths, records, roots, generations, and every verb over them."""

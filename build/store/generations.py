@@ -1,0 +1,147 @@
+"""Generations of a target: numbered bundles, and ``current``, which names one.
+
+``generations/<target>/<number>.json`` is written once and never changed; ``current`` is a link to one of them, replaced
+atomically. A number is used once, also after its generation was removed by ``gc``.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from build.artefacts import bundles
+from build.bundle import Bundle, from_json
+from build.errors import StoreDamaged, UsageError
+from build.store import durable
+
+CURRENT = "current"
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One generation. ``bundle_entry`` is its store path, ``made_s`` the Unix time it was made at."""
+
+    target: str
+    number: int
+    bundle_entry: str
+    made_s: float
+    store: Path
+
+    @property
+    def bundle(self) -> Bundle:
+        """Read the bundle; ``StoreDamaged`` where it is gone or not readable."""
+        file = self.store / self.bundle_entry / bundles.FILE
+        try:
+            return from_json(file.read_text(encoding="utf-8"), str(file))
+        except OSError as error:
+            raise StoreDamaged(f"generation {self.number} of {self.target} needs {file} ({error.strerror}): run `doit`") from None
+
+
+def current(state_dir: Path, target: str) -> Generation:
+    """The generation that a launch takes; ``UsageError`` where nothing was built yet."""
+    link = _folder(state_dir, target) / CURRENT
+    try:
+        name = link.readlink()
+    except OSError:
+        raise UsageError(f"target {target} has no generation yet in {state_dir}: run `doit target={target}`") from None
+    found = _read(link.parent / name, state_dir, target)
+    if found is None:
+        raise StoreDamaged(f"{link} names {name}, which is not there: run `doit target={target}`, or `doit rollback`")
+    return found
+
+
+def current_or_none(state_dir: Path, target: str) -> Generation | None:
+    """The same, where "nothing yet" is an answer."""
+    try:
+        return current(state_dir, target)
+    except (UsageError, StoreDamaged):
+        return None
+
+
+def every(state_dir: Path, target: str) -> tuple[Generation, ...]:
+    """All generations of a target, oldest first."""
+    try:
+        numbers = sorted(int(p.stem) for p in _folder(state_dir, target).glob("*.json") if p.stem.isdigit())
+    except FileNotFoundError:
+        numbers = []
+    found = (_read(_folder(state_dir, target) / f"{n}.json", state_dir, target) for n in numbers)
+    return tuple(g for g in found if g is not None)
+
+
+def targets(state_dir: Path) -> tuple[str, ...]:
+    """Targets that have generations."""
+    folder = state_dir / "generations"
+    return tuple(sorted(p.name for p in folder.iterdir() if p.is_dir())) if folder.is_dir() else ()
+
+
+def is_newest(state_dir: Path, target: str, bundle_entry: str) -> bool:
+    """True where the newest generation is this bundle: nothing changed since, even if ``current`` was rolled back."""
+    made = every(state_dir, target)
+    return bool(made) and made[-1].bundle_entry == bundle_entry and current_or_none(state_dir, target) is not None
+
+
+def make(state_dir: Path, target: str, bundle_entry: str, now: Callable[[], float] = time.time) -> Generation:
+    """Add a generation and make it current. The caller holds the build lock."""
+    folder = _folder(state_dir, target)
+    folder.mkdir(parents=True, exist_ok=True)
+    made = every(state_dir, target)
+    if made and made[-1].bundle_entry == bundle_entry:
+        return select(state_dir, target, made[-1].number)
+    number = max([_last_number(folder), *(g.number for g in made)]) + 1
+    raw = {"number": number, "bundle": bundle_entry, "made_s": round(now(), 3)}
+    durable.replace_file(folder / f"{number}.json", (json.dumps(raw) + "\n").encode(), folder / ".new.json")
+    return select(state_dir, target, number)
+
+
+def find(state_dir: Path, target: str, number: int) -> Generation:
+    """A generation by number; ``UsageError`` where there is none."""
+    found = _read(_folder(state_dir, target) / f"{number}.json", state_dir, target)
+    if found is None:
+        raise UsageError(f"target {target} has no generation {number}: `doit generations` lists them")
+    return found
+
+
+def select(state_dir: Path, target: str, number: int) -> Generation:
+    """Make a generation current; ``UsageError`` where there is none of that number."""
+    folder, found = _folder(state_dir, target), find(state_dir, target, number)
+    scratch = folder / ".new-current"
+    scratch.unlink(missing_ok=True)
+    scratch.symlink_to(f"{number}.json")
+    scratch.rename(folder / CURRENT)
+    durable.sync_folder(folder)
+    return found
+
+
+def remove(state_dir: Path, generation: Generation) -> None:
+    """Forget one; its number stays used. Never the current one."""
+    here = current_or_none(state_dir, generation.target)
+    if here is not None and here.number == generation.number:
+        raise UsageError(f"generation {generation.number} of {generation.target} is the current one")
+    folder = _folder(state_dir, generation.target)
+    durable.replace_file(folder / "last", f"{max(_last_number(folder), generation.number)}\n".encode(), folder / ".new-last")
+    (folder / f"{generation.number}.json").unlink(missing_ok=True)
+    durable.sync_folder(folder)
+
+
+def _folder(state_dir: Path, target: str) -> Path:
+    return state_dir / "generations" / target
+
+
+def _last_number(folder: Path) -> int:
+    try:
+        return int((folder / "last").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _read(path: Path, state_dir: Path, target: str) -> Generation | None:
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        return Generation(target, int(raw["number"]), str(raw["bundle"]), float(raw["made_s"]), state_dir / "store")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreDamaged(f"{path} is no readable generation ({error}): remove it, then run `doit target={target}`") from None

@@ -1,0 +1,147 @@
+"""Whether the gang makes progress: readings in, verdicts out. Pure; times are monotonic seconds.
+
+``/health`` answers 200 with a dead or stopped peer, so only moving totals prove life. Busy is not dead: a long prompt is
+computed without a token for minutes, and a decode of another request may wait for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from supervisor.engine.readings import EngineReading
+
+PREFILL_FACTOR = 3.0  # a prompt gets three times its expected time
+RECENT_S = 2.0  # a request that arrives longer than this after the last progress finds a gang that stands already
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long what may take. ``prefill_tokens_per_s``: the slowest prefill to expect; ``context_tokens``: the longest prompt."""
+
+    stall_s: float
+    misses: int
+    idle_probe_s: float
+    prefill_tokens_per_s: float
+    context_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What is remembered between readings.
+
+    ``moved_s`` is when work was last seen done, or nothing to do. ``prefill_tokens`` is the length of a prompt that may be
+    under way, 0 for none. ``misses`` counts readings without an answer, ``probe_misses`` tiny generations that failed, ``own``
+    those that the engine may still hold: where nothing else runs, no long prompt does.
+    """
+
+    moved_s: float
+    answered_s: float
+    idle_since_s: float
+    reading: EngineReading | None = None
+    prefill_tokens: float = 0.0
+    misses: int = 0
+    probe_misses: int = 0
+    own: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``stalled`` says why patience is over, or is empty; ``probe`` asks for a tiny generation."""
+
+    stalled: str = ""
+    probe: bool = False
+
+
+def begin(at_s: float) -> Progress:
+    """A gang that has just passed its smoke test."""
+    return Progress(at_s, at_s, at_s)
+
+
+def observe(progress: Progress, reading: EngineReading | None, at_s: float, patience: Patience) -> tuple[Progress, Verdict]:
+    """Take a reading in; None is one that got no answer."""
+    if reading is None:
+        return _missed(progress, at_s, patience)
+    before, progress = progress, replace(progress, reading=reading, answered_s=at_s, misses=0)
+    if reading.fatal:
+        return progress, Verdict("the engine reports a fatal error")
+    moved = before.reading is None or _worked(before.reading, reading)
+    if moved or not reading.busy:
+        progress = replace(progress, moved_s=at_s)
+    progress = replace(progress, prefill_tokens=_prefill(before, reading, at_s, patience))
+    if reading.busy:
+        progress = replace(progress, idle_since_s=at_s)
+        return progress, _busy_verdict(progress, at_s, patience)
+    progress = replace(progress, own=0)
+    return progress, Verdict(probe=at_s - progress.idle_since_s >= patience.idle_probe_s)
+
+
+def asked(progress: Progress) -> Progress:
+    """A tiny generation is on its way."""
+    return replace(progress, own=progress.own + 1)
+
+
+def probed(progress: Progress, passed: bool, at_s: float, patience: Patience) -> tuple[Progress, Verdict]:
+    """Take the outcome of a tiny generation in; the next one is due after the idle time, or soon after a miss."""
+    if passed:
+        return replace(progress, idle_since_s=at_s, probe_misses=0, own=0), Verdict()
+    misses = progress.probe_misses + 1
+    progress = replace(progress, probe_misses=misses)
+    late = misses >= patience.misses
+    return progress, Verdict(f"{misses} tiny generations in a row came to nothing" if late else "")
+
+
+def _missed(progress: Progress, at_s: float, patience: Patience) -> tuple[Progress, Verdict]:
+    progress = replace(progress, misses=progress.misses + 1)
+    silent_s = at_s - progress.answered_s
+    if progress.misses >= patience.misses and silent_s >= patience.stall_s:
+        return progress, Verdict(f"rank 0 has not answered for {silent_s:.0f} s")
+    return progress, Verdict()
+
+
+def _busy_verdict(progress: Progress, at_s: float, patience: Patience) -> Verdict:
+    waited_s = at_s - progress.moved_s
+    allowed_s = patience.stall_s
+    if progress.reading and _requests(progress.reading) <= progress.own:
+        allowed_s *= patience.misses
+    elif progress.prefill_tokens:
+        allowed_s = max(allowed_s, PREFILL_FACTOR * progress.prefill_tokens / patience.prefill_tokens_per_s)
+    if waited_s < allowed_s:
+        return Verdict()
+    return Verdict(f"requests run, and nothing has moved for {waited_s:.0f} s")
+
+
+def _worked(before: EngineReading, now: EngineReading) -> bool:
+    """Tokens or rounds moved. Prompt tokens count only where no request came, since some builds add them at arrival."""
+    if _differ(before.generated_tokens_live, now.generated_tokens_live) or _differ(before.rounds, now.rounds):
+        return True
+    return _differ(before.prompt_tokens, now.prompt_tokens) and not _arrived(before, now)
+
+
+def _prefill(before: Progress, now: EngineReading, at_s: float, patience: Patience) -> float:
+    """The length of the prompt that may be under way after this reading: known from the total's jump, else the longest."""
+    last = before.reading
+    if last is None or not now.busy:
+        return float(patience.context_tokens) if now.busy else 0.0
+    if _differ(last.generated_tokens_live, now.generated_tokens_live) and not now.prefilling:
+        return 0.0
+    came = _streams(now) > _streams(last) or _differ(last.requests, now.requests)  # one that waits computes nothing
+    if came and (at_s - before.moved_s <= RECENT_S or not last.busy):
+        jump = (now.prompt_tokens or 0.0) - (last.prompt_tokens or 0.0)
+        return max(before.prefill_tokens, jump if jump > 0 else float(patience.context_tokens))
+    return before.prefill_tokens
+
+
+def _arrived(before: EngineReading, now: EngineReading) -> bool:
+    return _requests(now) > _requests(before) or _differ(before.requests, now.requests)
+
+
+def _requests(reading: EngineReading) -> int:
+    return sum(count or 0 for count in (reading.running, reading.prefilling, reading.waiting))
+
+
+def _streams(reading: EngineReading) -> int:
+    return (reading.running or 0) + (reading.prefilling or 0)
+
+
+def _differ(before: float | None, now: float | None) -> bool:
+    return before is not None and now is not None and before != now

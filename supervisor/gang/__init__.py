@@ -1,0 +1,1 @@
+"""One gang of ranks: launched, watched, ended as a whole."""

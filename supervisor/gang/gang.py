@@ -1,0 +1,274 @@
+"""Carries the machine's effects out: gates, starts, signals, smoke tests, saved logs. Every answer is an event.
+
+Whatever may take time runs in a thread of its own, and whatever goes wrong there becomes the event that says so: a fault in
+a worker must never leave the machine waiting.
+"""
+
+from __future__ import annotations
+
+import platform
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Protocol
+
+from build.errors import Refused, TwinfoldError
+from supervisor import service
+from supervisor.configuration import Configuration
+from supervisor.engine import progress as progress_
+from supervisor.engine.probes import Endpoint, ProbeFailed, read_api_key, smoke
+from supervisor.gang import gate, logs
+from supervisor.gang.board import Board
+from supervisor.gang.launch import Blueprint, Plan, blueprint
+from supervisor.gang.watchers import EngineWatch, RankWatch, stop_all
+from supervisor.machine import Effect, Event, Phase, State
+from supervisor.machine import types as machine
+from supervisor.runners.protocol import RankHandle, Runner, StartRefused
+from supervisor.status.view import LaunchEnd
+
+PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
+
+
+class Voice(Protocol):
+    """Where lines for people go."""
+
+    def say(self, text: str, level: str = "info") -> None:
+        """One line of the log."""
+
+    def ready(self, served_name: str, url: str) -> None:
+        """The gang serves."""
+
+
+@dataclass(slots=True)
+class Launch:
+    """One launch in hand. ``ranks`` exists from the gate on; ``cancelled`` ends a gate that waits."""
+
+    number: int
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    launch_id: str = ""
+    plan: Plan | None = None
+    ranks: RankWatch | None = None
+    engine: EngineWatch | None = None
+
+
+def new_launch_id(now: datetime) -> str:
+    """An id that sorts by time and that no other launch has."""
+    return f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
+
+
+class Gang:
+    """The effects of one supervisor's launches. ``configure`` gives the settings that the next launch takes."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        board: Board,
+        post: Callable[[Event], None],
+        *,
+        voice: Voice,
+        configure: Callable[[], Configuration],
+        notify: Callable[[str], None] = lambda _line: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._runner, self._board, self._post, self._voice = runner, board, post, voice
+        self._configure, self._notify, self._clock = configure, notify, clock
+        self._launch = Launch(0)
+
+    def changed(self, before: State, after: State) -> None:
+        """Show the new state; a launch that is over in the middle of its gate must not go on."""
+        self._board.set_state(after)
+        if after.phase is not before.phase:
+            self._voice.say(f"launch {after.launch}: {after.phase.value}" if after.launch else after.phase.value, "debug")
+        if before.phase is Phase.GATING and (after.launch != before.launch or after.phase is Phase.STOPPED):
+            self._launch.cancelled.set()
+
+    def carry_out(self, effect: Effect) -> None:
+        """Begin an effect."""
+        match effect:
+            case machine.Gate(number):
+                self._launch = Launch(number)
+                self._work(self._gate, self._launch)
+            case machine.StartRank(_, rank):
+                self._take(self._launch)
+                self._work(self._start, self._launch, rank)
+            case machine.TerminateRank(_, rank):
+                self._signal(rank, self._runner.terminate)
+            case machine.KillRank(_, rank):
+                self._signal(rank, self._runner.kill)
+            case machine.RunSmoke():
+                self._work(self._smoke, self._launch)
+            case machine.Announce():
+                self._announce(self._launch)
+            case machine.Collect(_, reason, detail):
+                self._work(self._collect, self._launch, reason.value, detail)
+            case machine.Note(text, level):
+                self._voice.say(text, level)
+
+    def adopt(self, one: Blueprint, handles: tuple[RankHandle, ...], context_tokens: int) -> None:
+        """Take over ranks that run: the machine begins with them as launch 1."""
+        self._launch = Launch(1, launch_id=handles[0].launch_id, plan=one.running_at(context_tokens))
+        self._take(self._launch)
+        assert self._launch.ranks is not None
+        for handle in handles:
+            self._launch.ranks.add(handle)
+
+    @property
+    def plan(self) -> Plan | None:
+        """What the current launch was planned with; None before its gate."""
+        return self._launch.plan
+
+    @property
+    def handles(self) -> tuple[RankHandle, ...]:
+        """The current launch's ranks, started so far."""
+        return self._launch.ranks.handles if self._launch.ranks else ()
+
+    def close(self) -> None:
+        """Stop watching. Ranks are left as they are."""
+        self._launch.cancelled.set()
+        stop_all([self._launch.engine, self._launch.ranks])
+
+    def _gate(self, launch: Launch) -> None:
+        try:
+            one = blueprint(self._configure())
+            one.check_store()
+            _check_world(one, self._board.state)
+            gate.check_ports(one)
+            plan = gate.plan_when_it_fits(one, launch.cancelled, self._voice.say)
+        except gate.Cancelled:
+            return
+        except TwinfoldError as error:
+            self._post(machine.GateRefused(self._clock(), launch.number, str(error), error.exit_code))
+            return
+        launch.plan, launch.launch_id = plan, new_launch_id(datetime.now(UTC))
+        self._voice.say(
+            f"launch {launch.number} ({launch.launch_id}): generation {one.generation} of {one.configuration.places.target},"
+            f" {one.bundle.world_size} ranks, context {plan.context_tokens}"
+        )
+        self._post(machine.GatePassed(self._clock(), launch.number))
+
+    def _take(self, launch: Launch) -> None:
+        """With its first rank a launch gets a root in the store and a watch on its ranks."""
+        plan = launch.plan
+        assert plan is not None
+        if launch.ranks:
+            return
+        configuration, one = plan.blueprint.configuration, plan.blueprint
+        service.hold_root(configuration.state_dir, launch.launch_id, one.bundle_entry)
+        self._board.set_launch(launch.launch_id, plan.serving)
+        asked = (plan.context_tokens, configuration.serve.drafts)
+        launch.ranks = RankWatch(self._runner, self._post, launch.number, world_size=one.bundle.world_size, asked=asked)
+        launch.ranks.start()
+
+    def _start(self, launch: Launch, rank: int) -> None:
+        assert launch.plan is not None
+        assert launch.ranks is not None
+        spec = launch.plan.rank_spec(launch.launch_id, rank, PLATFORMS.get(platform.machine(), platform.machine()))
+        try:
+            handle = self._runner.start(spec)
+        except TwinfoldError as error:
+            hopeless = isinstance(error, StartRefused)
+            self._post(machine.StartFailed(self._clock(), launch.number, rank, str(error), hopeless))
+            return
+        launch.ranks.started(handle)
+
+    def _signal(self, rank: int, send: Callable[[RankHandle], None]) -> None:
+        handle = self._launch.ranks.handle(rank) if self._launch.ranks else None
+        if handle:
+            self._work(send, handle)
+
+    def _smoke(self, launch: Launch) -> None:
+        assert launch.plan is not None
+        one, began_s = launch.plan.blueprint, self._clock()
+        probes = one.configuration.probes
+        try:
+            endpoint = Endpoint(one.url, read_api_key(one.configuration.serve.api_key_file))
+            result = smoke(
+                endpoint, one.served_name, one.bundle.smoke, asks=probes.smoke_asks, deadline_s=probes.smoke_deadline_s
+            )
+            passed, why = result.passed, result.verdict.why
+        except (ProbeFailed, TwinfoldError) as error:
+            passed, why = False, str(error)
+        self._board.add_probe("smoke", passed, self._clock() - began_s)
+        self._post(machine.Smoke(self._clock(), launch.number, passed, why))
+
+    def _announce(self, launch: Launch) -> None:
+        assert launch.plan is not None
+        one = launch.plan.blueprint
+        probes = one.configuration.probes
+        patience = progress_.Patience(
+            probes.stall_s, probes.probe_misses, probes.idle_probe_s, probes.prefill_tokens_per_s, launch.plan.context_tokens
+        )
+        endpoint = Endpoint(one.url, read_api_key(one.configuration.serve.api_key_file))
+        launch.engine = EngineWatch(
+            endpoint,
+            one.served_name,
+            launch.number,
+            patience=patience,
+            period_s=probes.probe_period_s,
+            deadline_s=probes.probe_deadline_s,
+            board=self._board,
+            post=self._post,
+        )
+        launch.engine.start()
+        self._voice.ready(one.served_name, one.url)
+        self._notify("READY=1")
+
+    def _collect(self, launch: Launch, reason: str, detail: str) -> None:
+        stop_all([launch.engine, launch.ranks])
+        now = datetime.now(UTC)
+        handles = launch.ranks.handles if launch.ranks else ()
+        exits = dict(launch.ranks.exits) if launch.ranks else {}
+        problem = ""
+        try:
+            ended = logs.Ended(launch.launch_id, reason, detail, now, exits)
+            self._save(launch, handles, ended)
+        except (OSError, TwinfoldError) as error:
+            problem = f"the logs of launch {launch.launch_id} could not be saved and stay where they are: {error}"
+        how = tuple((rank, one.described) for rank, one in sorted(exits.items()))
+        self._board.add_end(LaunchEnd(launch.launch_id, reason, detail, now.timestamp(), how))
+        self._post(machine.Collected(self._clock(), launch.number, problem))
+
+    def _save(self, launch: Launch, handles: tuple[RankHandle, ...], ended: logs.Ended) -> None:
+        assert launch.plan is not None
+        configuration = launch.plan.blueprint.configuration
+        logs.save(self._runner, handles, ended, keeping(configuration))
+        for handle in handles:
+            self._runner.remove(handle)
+        service.release_root(configuration.state_dir, launch.launch_id)
+
+    def _work(self, job: Callable[..., None], *given: object) -> None:
+        threading.Thread(target=self._guarded, args=(job, *given), name=job.__name__.strip("_"), daemon=True).start()
+
+    def _guarded(self, job: Callable[..., None], *given: object) -> None:
+        """An unforeseen fault is told as what it keeps from happening; signals are repeated by the machine anyway."""
+        try:
+            job(*given)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            self._voice.say(f"{job.__name__.strip('_')} failed: {text}", "error")
+            number = given[0].number if isinstance(given[0], Launch) else 0
+            lost: dict[Callable[..., None], Callable[[], Event]] = {
+                self._gate: lambda: machine.GateRefused(self._clock(), number, text, 4),
+                self._start: lambda: machine.StartFailed(self._clock(), number, int(str(given[1])), text),
+                self._smoke: lambda: machine.Smoke(self._clock(), number, passed=False, why=text),
+                self._collect: lambda: machine.Collected(self._clock(), number, text),
+            }
+            if job in lost:
+                self._post(lost[job]())
+
+
+def _check_world(one: Blueprint, state: State) -> None:
+    if one.bundle.world_size != state.policy.world_size:
+        raise Refused(
+            f"generation {one.generation} has {one.bundle.world_size} ranks, this supervisor keeps {state.policy.world_size}:"
+            " `supervisor stop`, then `supervisor run`"
+        )
+
+
+def keeping(configuration: Configuration) -> logs.Keeping:
+    """Where the configuration wants logs to go."""
+    one = configuration.logs
+    return logs.Keeping(one.folder(configuration.state_dir), one.log_keep, one.rank_log_max_mib << 20)

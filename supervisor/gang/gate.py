@@ -1,0 +1,95 @@
+"""Before a launch: what must hold on this node. Refuses with one line, or waits for memory as long as it may."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from build.errors import Refused
+from build.facts import read_meminfo
+from supervisor.gang import ports
+from supervisor.gang.launch import LOOPBACK, Blueprint, Plan
+from supervisor.memory.policy import Gate, GateState, GateVerdict, GateWatch, Sample, watch_gate
+from supervisor.settings import Memory
+
+Say = Callable[[str], None]
+LEAST_CONTEXT = 1024  # the smallest that a setting can ask for
+
+
+class Cancelled(Exception):
+    """The launch is no longer wanted."""
+
+
+def check_ports(one: Blueprint) -> None:
+    """``Refused`` naming the owner where a port that the ranks listen on is taken."""
+    serve = one.configuration.serve
+    wanted = [("port", serve.host, serve.port)]
+    if one.bundle.world_size > 1:
+        wanted.append(("master_port", serve.master_addr or LOOPBACK, serve.master_port))
+    for name, host, port in wanted:
+        if ports.taken(host, port):
+            raise Refused(f"port {port} is taken by {ports.owner(port)}: stop it, or set {name} to another")
+
+
+def available_bytes(memory: Memory) -> int:
+    """MemAvailable of this node. ``Refused`` where it cannot be read: then nothing can be promised."""
+    try:
+        return read_meminfo(memory.proc_root).available_bytes
+    except (OSError, ValueError) as error:
+        raise Refused(f"{memory.proc_root}/meminfo cannot be read ({error}): set proc_root") from None
+
+
+def plan_when_it_fits(one: Blueprint, cancelled: threading.Event, say: Say) -> Plan:
+    """Wait until the least that was asked for fits, then choose the context by what is there.
+
+    ``Refused`` says which context would fit, where one would.
+    """
+    asked, memory = one.configuration.serve.context, one.configuration.memory
+    least = one.running_at(LEAST_CONTEXT if isinstance(asked, str) else asked)
+    try:
+        wait_for_memory(least, cancelled, say)
+    except Refused:
+        one.at(available_bytes(memory))
+        raise
+    return one.at(available_bytes(memory))
+
+
+def wait_for_memory(plan: Plan, cancelled: threading.Event, say: Say, clock: Callable[[], float] = time.monotonic) -> None:
+    """Return once the memory that the launch needs has been there for a while. ``Refused`` after ``gate_wait_s``."""
+    memory = plan.blueprint.configuration.memory
+    need = plan.need_bytes
+    gate = Gate(need, memory.gate_stable_s, memory.gate_wait_s, memory.sample_stale_s)
+    watch, told = GateWatch(clock()), False
+    while True:
+        watch, verdict = watch_gate(gate, watch, _sample(memory, clock()), clock())
+        if verdict.state is GateState.OPEN:
+            return
+        if verdict.state is GateState.REFUSED:
+            raise Refused(_short(need, verdict, memory))
+        if verdict.short_bytes and not told:
+            told = True
+            short = _gib(verdict.short_bytes)
+            say(f"waiting for memory, at most {memory.gate_wait_s:g} s: {_gib(need)} must be available, {short} are short")
+        if cancelled.wait(memory.sample_period_s):
+            raise Cancelled
+
+
+def _sample(memory: Memory, at_s: float) -> Sample | None:
+    try:
+        seen = read_meminfo(memory.proc_root)
+    except (OSError, ValueError):
+        return None
+    return Sample(at_s, seen.available_bytes, seen.free_bytes)
+
+
+def _short(need: int, verdict: GateVerdict, memory: Memory) -> str:
+    missing = "its memory cannot be read" if verdict.short_bytes is None else f"{_gib(verdict.short_bytes)} are short"
+    return (
+        f"too little memory on head: a launch needs {_gib(need)} available (the floor of {memory.min_avail_gib:g} GiB beside it),"
+        f" {missing} after {memory.gate_wait_s:g} s: stop other programs, or lower min_avail_gib"
+    )
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.2f} GiB"

@@ -1,0 +1,193 @@
+"""From the current generation and the settings to what one launch starts: commands, paths, mounts, and the spec's hash."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from build.bundle import Bundle, StoreRef
+from build.errors import StoreDamaged
+from build.store import generations
+from supervisor.configuration import Configuration
+from supervisor.engine.contract import RankCommand, RankPaths, gang_commands, spec_hash
+from supervisor.engine.facts import connectable
+from supervisor.memory.plan import NodePlan, choose_context
+from supervisor.memory.policy import gate_need_bytes
+from supervisor.runners.protocol import Mount, RankSpec
+from supervisor.status.view import Serving
+
+HEAD = "head"
+LOOPBACK = "127.0.0.1"
+IN_CONTAINER = Path("/store")  # where a container sees the store
+CONTAINER_BINARIES = ("/usr/local/bin/tensorfold-native", "/usr/local/bin/tf-dsv41-lanes")
+KEY_IN_CONTAINER = "/run/api-key"
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """All of a launch that can be known before a node's memory is looked at."""
+
+    configuration: Configuration
+    generation: int
+    bundle: Bundle
+    bundle_entry: str
+    store: Path
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The node of each rank."""
+        return (HEAD,) * self.bundle.world_size
+
+    @property
+    def served_name(self) -> str:
+        """The model id that clients use."""
+        return self.configuration.serve.served_name or self.bundle.served_name
+
+    @property
+    def url(self) -> str:
+        """The API's base address as this machine reaches it."""
+        serve = self.configuration.serve
+        return f"http://{connectable(serve.host)}:{serve.port}/v1"
+
+    @property
+    def in_containers(self) -> bool:
+        """Whether ranks see the store at another place than this process."""
+        return self.configuration.serve.runner == "docker"
+
+    @property
+    def spec_hash(self) -> str:
+        """The canonical launch spec: a context that is found at each launch ("auto") does not count."""
+        asked = self.configuration.serve.context
+        context = self.bundle.window_tokens if isinstance(asked, str) else asked
+        return spec_hash(self.commands(context), self.bundle_entry, str(asked), self.configuration.serve.runner)
+
+    def commands(self, context_tokens: int) -> tuple[RankCommand, ...]:
+        """Every rank's command at a context."""
+        configuration, engine = self.configuration, self.bundle.engine
+        here = (str(engine.server.under(self.store)), str(engine.follower.under(self.store)))
+        return gang_commands(
+            self.bundle,
+            configuration.serve,
+            context_tokens,
+            tuple(self._paths(rank) for rank in range(self.bundle.world_size)),
+            binaries=CONTAINER_BINARIES if self.in_containers else here,
+            master=configuration.serve.master_addr or LOOPBACK,
+            engine_env=configuration.engine_env,
+            reserve_gib=configuration.memory.min_avail_gib,
+        )
+
+    def mounts(self, rank: int) -> tuple[Mount, ...]:
+        """What a container of the rank mounts: each store entry it needs, and the key; a process needs none."""
+        if not self.in_containers:
+            return ()
+        entries = sorted({ref.entry for ref in self._refs(rank)})
+        mounts = [Mount(self.store / entry, str(IN_CONTAINER / entry)) for entry in entries]
+        key = self.configuration.serve.api_key_file
+        return (*mounts, Mount(key.absolute(), KEY_IN_CONTAINER)) if key and rank == 0 else tuple(mounts)
+
+    def check_store(self) -> None:
+        """``StoreDamaged`` naming the first thing that a launch needs and that is not there."""
+        refs = [ref for rank in range(self.bundle.world_size) for ref in self._refs(rank)]
+        for ref in [*refs, self.bundle.engine.server, self.bundle.engine.follower]:
+            if not ref.under(self.store).exists():
+                raise StoreDamaged(f"{ref.under(self.store)} is not there, which generation {self.generation} needs: run `doit`")
+
+    def node_plan(self, available_bytes: int) -> NodePlan:
+        """What the ranks of this node need."""
+        per_token = self.configuration.memory.context_bytes_per_token * self.bundle.world_size
+        return NodePlan(HEAD, available_bytes, sum(self.bundle.rank_cache_bytes), per_token)
+
+    def need_bytes(self, context_tokens: int) -> int:
+        """What must be available here before a launch: the plan's need, the floor beside it, or what the user asks for."""
+        memory = self.configuration.memory
+        return gate_need_bytes(self.node_plan(0).need_bytes(context_tokens), memory.floor_bytes, memory.launch_gate_bytes)
+
+    def at(self, available_bytes: int) -> Plan:
+        """The plan of a launch now. ``Refused`` where the context asked for, or the weights, can never fit this node."""
+        asked, floor = self.configuration.serve.context, self.configuration.memory.floor_bytes
+        context = choose_context(asked, (self.node_plan(available_bytes),), floor, self.bundle.window_tokens)
+        return Plan(self, context, self.commands(context))
+
+    def running_at(self, context_tokens: int) -> Plan:
+        """The plan of a gang that runs already, at the context it was started with."""
+        return Plan(self, context_tokens, self.commands(context_tokens))
+
+    def _refs(self, rank: int) -> tuple[StoreRef, ...]:
+        bundle = self.bundle
+        engram = (bundle.engram,) if bundle.engram else ()
+        return (bundle.model, bundle.rank_caches[rank], bundle.kit, bundle.token_map, *engram)
+
+    def _paths(self, rank: int) -> RankPaths:
+        bundle, key = self.bundle, self.configuration.serve.api_key_file
+        store = IN_CONTAINER if self.in_containers else self.store
+        shown_key = KEY_IN_CONTAINER if self.in_containers else str(key)
+        return RankPaths(
+            model=str(bundle.model.under(store)),
+            rank_cache=str(bundle.rank_caches[rank].under(store)),
+            kit=str(bundle.kit.under(store)),
+            token_map=str(bundle.token_map.under(store)),
+            engram=str(bundle.engram.under(store)) if bundle.engram else None,
+            api_key_file=shown_key if key and rank == 0 else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One launch: the blueprint at a context."""
+
+    blueprint: Blueprint
+    context_tokens: int
+    commands: tuple[RankCommand, ...]
+
+    @property
+    def need_bytes(self) -> int:
+        """What must be available before it starts."""
+        return self.blueprint.need_bytes(self.context_tokens)
+
+    @property
+    def serving(self) -> Serving:
+        """For status and metrics."""
+        one = self.blueprint
+        return Serving(
+            target=one.configuration.places.target,
+            generation=one.generation,
+            bundle_entry=one.bundle_entry,
+            bundle=one.bundle,
+            served_name=one.served_name,
+            url=one.url,
+            context_tokens=self.context_tokens,
+            runner=one.configuration.serve.runner,
+            nodes=one.nodes,
+        )
+
+    def rank_spec(self, launch_id: str, rank: int, platform: str) -> RankSpec:
+        """What a runner starts. ``platform`` picks the image, e.g. linux/amd64."""
+        one = self.blueprint
+        spec = RankSpec(
+            launch_id=launch_id,
+            rank=rank,
+            world_size=one.bundle.world_size,
+            node=one.nodes[rank],
+            command=self.commands[rank],
+            spec_hash=one.spec_hash,
+            bundle_entry=one.bundle_entry,
+            context_tokens=self.context_tokens,
+        )
+        if not one.in_containers:
+            return spec
+        name = one.configuration.serve.container_name
+        shared = one.nodes.count(one.nodes[rank]) > 1
+        return replace(
+            spec,
+            mounts=one.mounts(rank),
+            image=one.bundle.image.get(platform),
+            needs=one.bundle.needs,
+            container_name=f"{name}-rank{rank}" if shared else name,
+        )
+
+
+def blueprint(configuration: Configuration) -> Blueprint:
+    """The blueprint of the current generation; an error that says to run ``doit`` where there is none."""
+    state = configuration.state_dir
+    generation = generations.current(state, configuration.places.target)
+    return Blueprint(configuration, generation.number, generation.bundle, generation.bundle_entry, generation.store)

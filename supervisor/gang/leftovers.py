@@ -1,0 +1,86 @@
+"""Ranks that an earlier supervisor left: adopted when they are a whole gang of the same spec, else ended and removed.
+
+The same code stops and shows a gang that has no supervisor.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from build.errors import GaveUp
+from supervisor.gang import logs
+from supervisor.runners.protocol import Leftover, RankExit, RankHandle, Runner, wait_until_ended
+
+KILL_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """``adopt`` is a whole living gang, rank 0 first, or nothing; everything in ``remove`` goes."""
+
+    adopt: tuple[Leftover, ...]
+    remove: tuple[Leftover, ...]
+
+
+def decide(found: Sequence[Leftover], spec_hash: str) -> Decision:
+    """Adopt the newest launch that is whole, alive and of this spec; a lone rank, another spec and the dead are removed."""
+    launches: dict[str, list[Leftover]] = {}
+    for one in found:
+        launches.setdefault(one.handle.launch_id, []).append(one)
+    whole = [name for name, ranks in launches.items() if _whole(ranks, spec_hash)]
+    newest = max(whole, default="")
+    adopt = sorted((one for one in found if one.handle.launch_id == newest), key=lambda one: one.handle.rank)
+    return Decision(tuple(adopt), tuple(one for one in found if one.handle.launch_id != newest))
+
+
+def remove(runner: Runner, found: Sequence[Leftover], keeping: logs.Keeping, reason: str) -> None:
+    """Kill what lives, save the logs of each launch, remove its ranks. ``GaveUp`` where a rank cannot be ended."""
+    living = [one.handle for one in found if one.alive]
+    for handle in living:
+        runner.kill(handle)
+    _must_end(runner, living, KILL_S)
+    for launch_id in sorted({one.handle.launch_id for one in found}):
+        handles = sorted((one.handle for one in found if one.handle.launch_id == launch_id), key=lambda handle: handle.rank)
+        _save(runner, handles, keeping, reason)
+
+
+def stop(runner: Runner, found: Sequence[Leftover], keeping: logs.Keeping, timeout_s: float, say: Callable[[str], None]) -> None:
+    """End a gang that has no supervisor: rank 0 first, which tells the others; then those that stay; then by force."""
+    living = {one.handle.rank: one.handle for one in found if one.alive}
+    deadline = time.monotonic() + timeout_s
+    if 0 in living:
+        say(f"stopping {living[0]}")
+        runner.terminate(living[0])
+        wait_until_ended(runner, [living[0]], timeout_s)
+    left = [handle for handle in living.values() if runner.poll(handle) is None]
+    for grace_s in (1.0, max(0.0, deadline - time.monotonic())):
+        if wait_until_ended(runner, left, grace_s):
+            break
+        for handle in left:
+            runner.terminate(handle)
+    remove(runner, found, keeping, "stop")
+
+
+def _whole(ranks: Sequence[Leftover], spec_hash: str) -> bool:
+    wanted = set(range(ranks[0].world_size))
+    same = all(one.alive and one.handle.spec_hash == spec_hash for one in ranks)
+    return same and {one.handle.rank for one in ranks} == wanted
+
+
+def _must_end(runner: Runner, living: Sequence[RankHandle], timeout_s: float) -> None:
+    if wait_until_ended(runner, living, timeout_s):
+        return
+    stuck = ", ".join(str(handle) for handle in living if runner.poll(handle) is None)
+    raise GaveUp(f"{stuck} could not be ended within {timeout_s:g} s: end it by hand, then try again")
+
+
+def _save(runner: Runner, handles: Sequence[RankHandle], keeping: logs.Keeping, reason: str) -> None:
+    polled = {handle.rank: runner.poll(handle) for handle in handles}
+    exits: dict[int, RankExit] = {rank: one for rank, one in polled.items() if one}
+    ended = logs.Ended(handles[0].launch_id, reason, "no supervisor watched it", datetime.now(UTC), exits)
+    logs.save(runner, handles, ended, keeping)
+    for handle in handles:
+        runner.remove(handle)

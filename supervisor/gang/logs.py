@@ -1,0 +1,129 @@
+"""Ranks' logs of ended launches: compressed, with how the launch ended, the newest few launches kept.
+
+``<UTC time>-<launch id>-rank<N>.log.gz`` for every rank and ``<UTC time>-<launch id>-end.json`` last. Each file appears whole
+or not at all, and a rank is removed only after its log is saved: what it printed is often the only evidence.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from supervisor.runners.protocol import RankExit, RankHandle, Runner
+from supervisor.runners.records import write_json
+
+_FILE = re.compile(r"^(?P<launch>\d{8}T\d{6}Z-.+)-(?:rank\d+\.log\.gz|end\.json)$")
+_LEVEL = 3  # a log of 200 MiB within seconds: the next launch waits for it
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """Where logs go, how many launches are kept, and how much of one rank's log."""
+
+    folder: Path
+    launches: int
+    rank_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a launch ended. ``at`` is in UTC."""
+
+    launch_id: str
+    reason: str
+    detail: str
+    at: datetime
+    exits: Mapping[int, RankExit]
+
+    @property
+    def stem(self) -> str:
+        """The beginning of its files' names."""
+        return f"{self.at:%Y%m%dT%H%M%SZ}-{self.launch_id}"
+
+
+def save(runner: Runner, handles: Sequence[RankHandle], ended: Ended, keeping: Keeping) -> None:
+    """Save every rank's log, then how the launch ended, then drop the oldest launches. ``OSError`` passes through."""
+    keeping.folder.mkdir(parents=True, exist_ok=True)
+    for handle in handles:
+        path = keeping.folder / f"{ended.stem}-rank{handle.rank}.log.gz"
+        _write_compressed(path, _bounded(runner.whole_log(handle), keeping.rank_bytes))
+    write_json(keeping.folder / f"{ended.stem}-end.json", _end(ended))
+    prune(keeping.folder, keeping.launches)
+
+
+def prune(folder: Path, launches: int) -> None:
+    """Keep the newest ``launches`` launches; files that are not ours stay."""
+    by_launch: dict[str, list[Path]] = {}
+    for path in folder.iterdir():
+        match = _FILE.match(path.name)
+        if match:
+            by_launch.setdefault(match["launch"], []).append(path)
+    for name in sorted(by_launch)[:-launches]:
+        for path in by_launch[name]:
+            path.unlink(missing_ok=True)
+
+
+def lines(
+    runner: Runner, handles: Callable[[], Sequence[RankHandle]], *, follow: bool, wait: Callable[[], bool]
+) -> Iterator[tuple[int, str]]:
+    """Every rank's lines as (rank, line), interleaved as they come.
+
+    With ``follow`` it goes on, over launches too, until ``wait`` (which sleeps a little) says no. A last line without an end
+    is given when its rank has ended.
+    """
+    cursors: dict[RankHandle, tuple[str, bytes]] = {}
+    while True:
+        found = False
+        for handle in handles():
+            cursor, rest = cursors.get(handle, ("", b""))
+            chunk = runner.read_log(handle, cursor)
+            *whole, rest = (rest + chunk.data).split(b"\n")
+            cursors[handle] = (chunk.cursor, rest)
+            found = found or bool(chunk.data)
+            yield from ((handle.rank, line.decode(errors="replace")) for line in whole)
+        if not found and (not follow or not wait()):
+            yield from ((handle.rank, rest.decode(errors="replace")) for handle, (_, rest) in cursors.items() if rest)
+            return
+
+
+def _end(ended: Ended) -> dict[str, object]:
+    return {
+        "launch": ended.launch_id,
+        "ended": f"{ended.at:%Y-%m-%dT%H:%M:%SZ}",
+        "reason": ended.reason,
+        "detail": ended.detail,
+        "ranks": [
+            {"rank": rank, "code": e.code, "signal": e.signal or None, "out_of_memory": e.out_of_memory}
+            for rank, e in sorted(ended.exits.items())
+        ],
+    }
+
+
+def _bounded(pieces: Iterable[bytes], limit: int) -> Iterator[bytes]:
+    left = limit
+    for piece in pieces:
+        yield piece[:left]
+        left -= len(piece)
+        if left < 0:
+            yield f"\n[cut: more than {limit >> 20} MiB]\n".encode()
+            return
+
+
+def _write_compressed(path: Path, pieces: Iterable[bytes]) -> None:
+    temp = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temp.open("wb") as raw:
+            os.fchmod(raw.fileno(), 0o600)
+            with gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=raw, mtime=0) as out:
+                for piece in pieces:
+                    out.write(piece)
+            raw.flush()
+            os.fsync(raw.fileno())
+        temp.rename(path)
+    finally:
+        temp.unlink(missing_ok=True)

@@ -1,0 +1,321 @@
+"""Watchers: one thread each, looking at one thing and posting what the machine should know.
+
+- :class:`RankWatch`: a launch's ranks, their exits and their logs.
+- :class:`MemoryWatch`: the node's memory against its floors.
+- :class:`EngineWatch`: the engine's readings, and whether it makes progress.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from build.facts import Meminfo, Pressure, read_meminfo, read_pressure
+from supervisor.engine import progress
+from supervisor.engine.contract import Logged, parity
+from supervisor.engine.facts import Fact, RankLoaded, Ready, StartFailure
+from supervisor.engine.log import LogReader, logged
+from supervisor.engine.probes import Endpoint, ProbeFailed, read, tiny_generation
+from supervisor.engine.readings import EngineReading
+from supervisor.gang.board import Board
+from supervisor.machine import Event, Phase
+from supervisor.machine import types as machine
+from supervisor.memory.policy import Floor, FloorVerdict, FloorWatch, Sample, watch_floor
+from supervisor.runners.protocol import RankExit, RankHandle, Runner
+from supervisor.status.view import NodeMemory
+
+Post = Callable[[Event], None]
+LOADING_POLL_S = 0.05
+SERVING_POLL_S = 0.25
+HOPELESS_EXITS = frozenset({2, 126, 127})  # a usage error, no such program, no such entry point: the same again next time
+LOG_PIECES = 64  # at most this many MiB of one rank's log are read at once
+
+
+class Watcher:
+    """A thread that runs :meth:`_watch` until it is stopped."""
+
+    def __init__(self, name: str) -> None:
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End soon; :meth:`join` waits for it."""
+        self._stopped.set()
+
+    def join(self, timeout_s: float = 2.0) -> None:
+        """Wait for the thread's end."""
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    def _watch(self) -> None:
+        raise NotImplementedError
+
+
+@dataclass(slots=True)
+class _Read:
+    """How far a rank's log was read, and what it said."""
+
+    cursor: str = ""
+    reader: LogReader = field(default_factory=LogReader)
+    facts: list[Fact] = field(default_factory=list)
+
+
+class RankWatch(Watcher):
+    """Watches one launch: exits at once, log lines as they come, and parity once every rank has loaded."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        post: Post,
+        launch: int,
+        *,
+        world_size: int,
+        asked: tuple[int, bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(f"ranks-{launch}")
+        self._runner, self._post, self._launch, self._clock = runner, post, launch, clock
+        self._world_size = world_size
+        self._asked_context, self._asked_drafts = asked
+        self._handles: dict[int, RankHandle] = {}
+        self._lock = threading.Lock()
+        self._logs: dict[int, _Read] = {}
+        self._judged = False
+        self.exits: dict[int, RankExit] = {}
+
+    def add(self, handle: RankHandle) -> None:
+        """Watch a rank that the machine knows to run."""
+        with self._lock:
+            self._handles[handle.rank] = handle
+
+    def started(self, handle: RankHandle) -> None:
+        """Tell of a start, then watch the rank: so its exit is never told first, and a signal finds its handle."""
+        with self._lock:
+            self._post(machine.RankStarted(self._clock(), self._launch, handle.rank))
+            self._handles[handle.rank] = handle
+
+    @property
+    def handles(self) -> tuple[RankHandle, ...]:
+        """Every rank that was started, by rank."""
+        with self._lock:
+            return tuple(handle for _, handle in sorted(self._handles.items()))
+
+    def handle(self, rank: int) -> RankHandle | None:
+        """One rank's handle, or None before its start."""
+        with self._lock:
+            return self._handles.get(rank)
+
+    def _watch(self) -> None:
+        while not self._stopped.is_set():
+            living = [h for h in self.handles if h.rank not in self.exits]
+            if not living:
+                self._stopped.wait(LOADING_POLL_S)
+                continue
+            for ended in self._runner.wait(living, SERVING_POLL_S if self._judged else LOADING_POLL_S):
+                self._ended(ended)
+            for handle in living:
+                if handle.rank not in self.exits:
+                    self._read(handle)
+            self._judge()
+
+    def _ended(self, ended: RankExit) -> None:
+        """A serving gang's loss is told before its log is read; a failed start's last words decide whether to try again."""
+        handle = self.handle(ended.rank)
+        self.exits[ended.rank] = ended
+        if handle and not self._judged:
+            self._read(handle, last=True)
+        told = self._explained(ended)
+        hopeless = ended.code in HOPELESS_EXITS or bool(told and not told.restart)
+        how = f"{ended.described}: {told.message}" if told else ended.described
+        self._post(machine.RankExited(self._clock(), self._launch, ended.rank, how, hopeless))
+        if handle and self._judged:
+            self._read(handle, last=True)
+
+    def _explained(self, ended: RankExit) -> StartFailure | None:
+        facts = self._logs[ended.rank].facts if ended.rank in self._logs and not self._judged else []
+        return next((fact for fact in facts if isinstance(fact, StartFailure)), None)
+
+    def _read(self, handle: RankHandle, *, last: bool = False) -> None:
+        log = self._logs.setdefault(handle.rank, _Read())
+        facts: list[Fact] = []
+        for _ in range(LOG_PIECES):
+            chunk = self._runner.read_log(handle, log.cursor)
+            log.cursor = chunk.cursor
+            if not chunk.data:
+                break
+            facts += log.reader.feed(chunk.data)
+        if last:
+            facts += log.reader.finish()
+        for fact in facts:
+            self._tell(handle.rank, fact)
+        # Facts of a start are few; replies and access lines are many and of no use here.
+        log.facts += [fact for fact in facts if isinstance(fact, (Ready, RankLoaded, StartFailure))]
+
+    def _tell(self, rank: int, fact: Fact) -> None:
+        now_s = self._clock()
+        if isinstance(fact, RankLoaded) and fact.rank == rank:
+            self._post(machine.RankLoaded(now_s, self._launch, rank))
+        elif isinstance(fact, Ready) and rank == 0:
+            self._post(machine.ServerReady(now_s, self._launch))
+
+    def _judge(self) -> None:
+        """Once every rank has said what it loaded with, compare it with what was asked."""
+        if self._judged or len(self._logs) < self._world_size:
+            return
+        if not all(any(isinstance(f, (Ready, RankLoaded)) for f in self._logs[r].facts) for r in range(self._world_size)):
+            return
+        self._judged = True
+        said: list[Logged] = [logged(rank, log.facts) for rank, log in sorted(self._logs.items())]
+        differences = parity(self._asked_context, self._asked_drafts, said)
+        self._post(machine.Parity(self._clock(), self._launch, tuple(map(str, differences))))
+
+
+class MemoryWatch(Watcher):
+    """Samples one node's memory, ten times a second by default, and tells of a breached floor at most once a second."""
+
+    PRESSURE_EVERY_S = 1.0
+    REPEAT_S = 1.0
+
+    def __init__(
+        self,
+        node: str,
+        proc: Path,
+        floor: Floor,
+        *,
+        period_s: float,
+        board: Board,
+        post: Post,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(f"memory-{node}")
+        self._node, self._proc, self._floor, self._period_s = node, proc, floor, period_s
+        self._board, self._post, self._clock = board, post, clock
+        self._watched = FloorWatch()
+        self._pressure: Pressure | None = None
+        self._pressure_at_s = float("-inf")
+        self._low_bytes: int | None = None
+        self._told_s = float("-inf")
+
+    def _watch(self) -> None:
+        while True:
+            self._sample()
+            if self._stopped.wait(self._period_s):
+                return
+
+    def _sample(self) -> None:
+        try:
+            seen = read_meminfo(self._proc)
+        except (OSError, ValueError):
+            return  # the sample's age says so
+        at_s = self._clock()
+        self._watched, verdict = watch_floor(
+            self._floor, self._watched, Sample(at_s, seen.available_bytes, seen.free_bytes), self._clock()
+        )
+        self._low_bytes = min(seen.available_bytes, self._low_bytes or seen.available_bytes)
+        if at_s - self._pressure_at_s >= self.PRESSURE_EVERY_S:
+            self._pressure, self._pressure_at_s = read_pressure(self._proc), at_s
+        self._board.set_memory(NodeMemory(self._node, at_s, seen, self._pressure, self._floor, verdict, self._low_bytes))
+        if (verdict.stage.kills or verdict.stage.stops) and at_s - self._told_s >= self.REPEAT_S:
+            self._told_s = at_s
+            launch = self._board.state.launch
+            why = _breach(self._node, seen, self._floor, verdict)
+            self._post(machine.MemoryBreach(at_s, launch, hard=verdict.stage.kills, why=why))
+
+
+def _breach(node: str, seen: Meminfo, floor: Floor, verdict: FloorVerdict) -> str:
+    shown = [f"{node} has {seen.available_bytes / 2**30:.2f} GiB available, the floor is {floor.floor_bytes / 2**30:.2f} GiB"]
+    if verdict.stage.kills:
+        shown.append(f"the hard floor {floor.hard_floor_bytes / 2**30:.2f} GiB")
+    if verdict.falling_bytes_per_s:
+        shown.append(f"falling by {verdict.falling_bytes_per_s / 2**30:.1f} GiB/s")
+    return ", ".join(shown)
+
+
+class EngineWatch(Watcher):
+    """Reads the engine while the gang serves, and judges its progress; an idle gang is asked for a token now and then."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        model: str,
+        launch: int,
+        *,
+        patience: progress.Patience,
+        period_s: float,
+        deadline_s: float,
+        board: Board,
+        post: Post,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(f"engine-{launch}")
+        self._endpoint, self._model, self._launch = endpoint, model, launch
+        self._patience, self._period_s, self._deadline_s = patience, period_s, deadline_s
+        self._board, self._post, self._clock = board, post, clock
+        self._progress = progress.begin(clock())
+        self._lock = threading.Lock()
+        self._probe: threading.Thread | None = None
+
+    def _watch(self) -> None:
+        self._board.set_progress()  # the smoke test has just passed
+        while True:
+            if self._board.state.phase is Phase.SERVING:
+                self._look()
+            if self._stopped.wait(self._period_s):
+                return
+
+    def _look(self) -> None:
+        reading: EngineReading | None = None
+        with contextlib.suppress(ProbeFailed):
+            reading = read(self._endpoint, self._deadline_s)
+        if self._stopped.is_set():
+            return
+        self._board.set_engine(self._launch, reading)
+        with self._lock:
+            before = self._progress
+            self._progress, verdict = progress.observe(before, reading, self._clock(), self._patience)
+            moved = self._progress.moved_s > before.moved_s and bool(reading and reading.busy)
+        if moved:
+            self._board.set_progress()
+        self._act(verdict)
+
+    def _act(self, verdict: progress.Verdict) -> None:
+        if verdict.stalled:
+            self._post(machine.Stalled(self._clock(), self._launch, verdict.stalled))
+        elif verdict.probe and (self._probe is None or not self._probe.is_alive()):
+            with self._lock:
+                self._progress = progress.asked(self._progress)
+            self._probe = threading.Thread(target=self._generate, name="idle-probe", daemon=True)
+            self._probe.start()
+
+    def _generate(self) -> None:
+        began_s = self._clock()
+        try:
+            passed = tiny_generation(self._endpoint, self._model, self._patience.stall_s).kind != "engine_error"
+        except ProbeFailed:
+            passed = False
+        if self._stopped.is_set():
+            return
+        self._board.add_probe("idle", passed, self._clock() - began_s)
+        with self._lock:
+            self._progress, verdict = progress.probed(self._progress, passed, self._clock(), self._patience)
+        if passed:
+            self._board.set_progress()
+        self._act(verdict)
+
+
+def stop_all(watchers: Sequence[Watcher | None]) -> None:
+    """Stop and join what is there."""
+    for watcher in watchers:
+        if watcher:
+            watcher.stop()
+    for watcher in watchers:
+        if watcher:
+            watcher.join()

@@ -1,0 +1,1 @@
+"""A shell recipe's settings, read without running them."""

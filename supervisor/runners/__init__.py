@@ -1,0 +1,1 @@
+"""How ranks run: the protocol, processes, containers."""

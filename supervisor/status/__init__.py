@@ -1,0 +1,1 @@
+"""What the running supervisor shows: metrics, status, the lines for people."""

@@ -1,0 +1,56 @@
+"""Publishes the board as metrics and status, once a second, and notices newer generations."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from build.store import generations
+from metrics.exporter import Exporter
+from supervisor.gang.board import Board
+from supervisor.gang.watchers import Watcher
+from supervisor.status.snapshot import snapshot
+from supervisor.status.tally import Tally
+from supervisor.status.view import View
+
+PERIOD_S = 0.5
+GENERATION_EVERY = 10  # periods
+
+
+class Publisher(Watcher):
+    """Keeps the tally of all views taken, so that totals survive restarts of the gang."""
+
+    def __init__(self, board: Board, exporter: Exporter, state_dir: Path) -> None:
+        super().__init__("publisher")
+        self._board, self._exporter, self._state_dir = board, exporter, state_dir
+        self._tally = Tally()
+        self._publishing = threading.Lock()
+
+    def status(self) -> dict[str, Any]:
+        """The status as of now."""
+        return dict(self._publish().status)
+
+    def _publish(self) -> Any:
+        with self._publishing:
+            view = self._board.view()
+            self._tally = self._tally.take(view)
+            taken = snapshot(view, self._tally)
+            self._exporter.publish(taken)
+            return taken
+
+    def _watch(self) -> None:
+        periods = 0
+        while not self._stopped.wait(PERIOD_S):
+            if periods % GENERATION_EVERY == 0:
+                self._board.set_newer(newer_generation(self._board.view(), self._state_dir))
+            periods += 1
+            self._publish()
+
+
+def newer_generation(view: View, state_dir: Path) -> int | None:
+    """The current generation's number where the gang serves another."""
+    if view.serving is None:
+        return None
+    current = generations.current_or_none(state_dir, view.serving.target)
+    return current.number if current and current.bundle_entry != view.serving.bundle_entry else None

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from build.errors import StoreDamaged
+from build.errors import Refused, StoreDamaged
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,14 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeTool:
+    """The node tool for one platform: its static binary in the store, and the image that holds that binary alone."""
+
+    program: StoreRef
+    image: ImageRef
+
+
+@dataclass(frozen=True, slots=True)
 class Needs:
     """What a rank's container asks of its node."""
 
@@ -78,6 +86,7 @@ class Bundle:
     token_map: StoreRef
     engram: StoreRef | None = None
     image: Mapping[str, ImageRef] = field(default_factory=dict)  # by platform, e.g. linux/amd64
+    node_tool: Mapping[str, NodeTool] = field(default_factory=dict)  # by platform too
     env: tuple[tuple[str, str], ...] = ()
     needs: Needs = Needs()
     smoke: tuple[str, str] = ("What is 6 times 7? Answer with the number alone.", "42")
@@ -92,13 +101,15 @@ def to_json(bundle: Bundle) -> str:
 
 
 def from_json(content: str, where: str) -> Bundle:
-    """Read a bundle; ``StoreDamaged`` where it is none or of another format. ``where`` names the file in the error."""
+    """Read a bundle; ``Refused`` where another version of twinfold wrote it, ``StoreDamaged`` where it is none.
+
+    ``where`` names the file in the error.
+    """
     try:
         raw: dict[str, Any] = json.loads(content)
-        if raw.pop("format") != FORMAT:
-            raise StoreDamaged(
-                f"{where} is a bundle of another format than {FORMAT}: run `doit` with this version to make a new one"
-            )
+        found = raw.pop("format")
+        if found != FORMAT:
+            raise Refused(f"{where} is a bundle of format {found}, this version of twinfold reads format {FORMAT}: run `doit`")
         return _bundle(raw)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreDamaged(f"{where} is no readable bundle ({error}): run `doit repair`") from None
@@ -117,6 +128,7 @@ def _bundle(raw: dict[str, Any]) -> Bundle:
             "token_map": ref(raw["token_map"]),
             "engram": ref(raw["engram"]) if raw["engram"] else None,
             "image": {platform: _image(value) for platform, value in raw["image"].items()},
+            "node_tool": {platform: _node_tool(value) for platform, value in raw["node_tool"].items()},
             "env": tuple((k, v) for k, v in raw["env"]),
             "needs": Needs(**raw["needs"]),
             "smoke": tuple(raw["smoke"]),
@@ -130,3 +142,7 @@ def _ref(raw: dict[str, str]) -> StoreRef:
 
 def _image(raw: dict[str, Any]) -> ImageRef:
     return ImageRef(raw["tag"], raw["config_digest"], tuple(raw["diff_ids"]), _ref(raw["archive"]))
+
+
+def _node_tool(raw: dict[str, Any]) -> NodeTool:
+    return NodeTool(_ref(raw["program"]), _image(raw["image"]))

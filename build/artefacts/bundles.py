@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from build.artefacts import images as image_artefacts
-from build.bundle import Bundle, Engine, StoreRef, to_json
+from build.bundle import Bundle, Engine, ImageRef, NodeTool, StoreRef, to_json
 from build.graph.jobs import Job
 
-BUILDER, VERSION = "bundle", 2
+BUILDER, VERSION = "bundle", 3
 FILE = "bundle.json"
 TOKEN_MAP = "dsv41_token_map.json"  # noqa: S105 - a file's name
 
@@ -17,6 +17,9 @@ def write(job: Job) -> None:
 
     def ref(role: str, inside: str = "") -> StoreRef:
         return StoreRef(records[role].entry, inside)
+
+    def image(role: str) -> ImageRef:
+        return image_artefacts.reference(job.inputs[role], records[role].entry)
 
     ranks = [f"rank{r}" for r in range(params["world_size"])]
     bundle = Bundle(
@@ -32,7 +35,8 @@ def write(job: Job) -> None:
         kit=ref("kit"),
         token_map=ref("token_map", TOKEN_MAP),
         engram=ref("engram"),
-        image={job.artefact.platform: image_artefacts.reference(job.inputs["image"], records["image"].entry)},
+        image={job.artefact.platform: image("image")},
+        node_tool={job.artefact.platform: NodeTool(ref("node_tool", params["node_tool"]), image("node_image"))},
         smoke=(params["smoke"][0], params["smoke"][1]),
         model_revision=records["model"].output[:40],
     )

@@ -68,6 +68,7 @@ def all_builders() -> Mapping[str, Builder]:
         rank_cache.BUILDER: rank_cache.pack,
         rank_cache.CHECK_BUILDER: rank_cache.check,
         image_artefacts.BUILDER: image_artefacts.build,
+        image_artefacts.NODE_BUILDER: image_artefacts.build_node,
         bundles.BUILDER: bundles.write,
     }
 

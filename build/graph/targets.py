@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from build.graph.graph import Artefact
 from build.locks import lockfile, pins
 from build.store.hashing import FileHash
 
-ENGINE = "build/zig/standin"
+NODE = "build/zig/node"
+NODE_TOOL = "twinfold-node"  # its binary, and the start of its artefacts' names
 # Binaries by their role in a bundle; names from the engine's contract.
 PROGRAMS = {
     "server": "tensorfold-native",
@@ -82,9 +83,11 @@ def demo(wanted: Wanted, lock: pins.Lock, world: int, target: str, site: Site) -
         have = "" if pin is None else f" (it has {pin.version})"
         lacks = f"lacks the pin toolchain zig {wanted.zig} for {site.host}{have}"
         raise PinsMissing(f"{lock_path(site.checkout, target)} {lacks}: run `doit lock target={target}`")
+    platforms = sorted({site.host, *wanted.platforms})
     return (
         toolchain.artefact(pin),
-        *_engine(wanted.engine, sorted({site.host, *wanted.platforms}), site),
+        *_engine(wanted.engine, platforms, site),
+        *_node_tool(platforms, site),
         *_model(wanted, site),
         *(made for rank in range(world) for made in rank_cache.artefacts(rank, world, *_packing(site.host))),
         _bundle(wanted, world, target, site),
@@ -101,19 +104,41 @@ def image_name(platform: str) -> str:
     return image_artefacts.artefact(platform, {}).name
 
 
+def node_tool_name(platform: str) -> str:
+    """The artefact that the node tool for a platform is."""
+    return f"{NODE_TOOL}-{platform.removeprefix('linux/')}"
+
+
+def node_image_name(platform: str) -> str:
+    """The artefact that holds the node tool's image for a platform."""
+    return image_artefacts.node_artefact(platform, NODE_TOOL, "").name
+
+
 def _packing(host: str) -> tuple[str, str]:
     return program_name("packer", host), program_name("checker", host)
 
 
 def _engine(folder: str, platforms: list[str], site: Site) -> tuple[Artefact, ...]:
-    """Each binary from its own sources only, so that a changed server leaves the packer as it was; and the images of them all."""
+    """The engine's binaries, and the images of them all."""
+    images = (image_artefacts.artefact(p, {n: program_name(r, p) for r, n in PROGRAMS.items()}) for p in platforms)
+    return (*_programs(folder, PROGRAMS.values(), platforms, site), *images)
+
+
+def _node_tool(platforms: list[str], site: Site) -> tuple[Artefact, ...]:
+    """The node tool, and an image of its own, so that a change of it does not touch the gang's image."""
+    images = (image_artefacts.node_artefact(p, NODE_TOOL, node_tool_name(p)) for p in platforms)
+    return (*_programs(NODE, [NODE_TOOL], platforms, site), *images)
+
+
+def _programs(folder: str, names: Iterable[str], platforms: list[str], site: Site) -> list[Artefact]:
+    """Each binary from its own sources only, so that a changed server leaves the packer as it was."""
     table = lockfile.read_table(site.checkout / folder / "parts.toml")
     flags, parts = list(table["flags"]), table["parts"]
     made = []
-    for name in PROGRAMS.values():
+    for name in names:
         source = sources.artefact(f"{name}-source", site.checkout, f"{folder}/src", parts[name]["sources"], site.hash_file)
         made += [source, *(toolchain.program(name, platform, source.name, parts[name], flags) for platform in platforms)]
-    return (*made, *(image_artefacts.artefact(p, {n: program_name(r, p) for r, n in PROGRAMS.items()}) for p in platforms))
+    return made
 
 
 def _model(wanted: Wanted, site: Site) -> tuple[Artefact, ...]:
@@ -162,9 +187,11 @@ def _bundle(wanted: Wanted, world: int, target: str, site: Site) -> Artefact:
         "world_size": world,
         "window_tokens": wanted.window_tokens,
         "binaries": PROGRAMS,
+        "node_tool": NODE_TOOL,
         "smoke": [wanted.smoke_question, wanted.smoke_answer],
     }
-    inputs = {"image": image_name(site.host), **roles, **ranks, **checks, **derived}
+    images = {"image": image_name(site.host), "node_image": node_image_name(site.host)}
+    inputs = {**images, "node_tool": node_tool_name(site.host), **roles, **ranks, **checks, **derived}
     return Artefact("bundle", bundles.BUILDER, bundles.VERSION, params, inputs, by_place=True, platform=site.host)
 
 

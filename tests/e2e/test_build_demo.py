@@ -5,16 +5,21 @@ The first test of a run that needs the engine's binaries builds them into the sh
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from build.artefacts import toolchain
+from build.graph import graph
 from build.graph.project import Project
+from build.image.assemble import read_archive
 from build.locks import lockfile
 from build.locks.pins import Output
 from build.settings import Places
@@ -130,6 +135,27 @@ def test_the_bundle_names_an_image_of_this_platform_that_is_there(tmp_path: Path
     for image in bundle.image.values():
         assert image.archive.under(state / "store").is_file()
         assert image.config_digest.startswith("sha256:")
+
+
+def test_the_bundle_names_the_node_tool_of_this_platform_and_its_image(tmp_path: Path) -> None:
+    state = demo_state(tmp_path)
+    bundle = generations.current(state, "demo").bundle
+    ((platform, tool),) = bundle.node_tool.items()
+    assert platform == toolchain.host()
+    program = tool.program.under(state / "store")
+    assert os.access(program, os.X_OK)
+    assert json.loads(subprocess.run([program, "hash", program], capture_output=True, check=True).stdout)["path"] == str(program)
+    assert read_archive(tool.image.archive.under(state / "store")).identity.config_digest == tool.image.config_digest
+    assert tool.image.config_digest != bundle.image[platform].config_digest
+
+
+@pytest.mark.parametrize("platform", ["amd64", "arm64"])
+def test_no_engine_image_and_no_rank_cache_is_made_from_the_node_tool(tmp_path: Path, platform: str) -> None:
+    made_from = Project(CHECKOUT, Places(), tmp_path).graph
+    engine = graph.closure([f"engine-image-{platform}", "rank0of2-check", "rank1of2-check"], made_from)
+    assert not {name for name in engine if "node" in name}
+    node = graph.closure([f"node-image-{platform}"], made_from)
+    assert node == {f"node-image-{platform}", f"twinfold-node-{platform}", "twinfold-node-source", "toolchain"}
 
 
 def test_a_lock_without_the_toolchain_s_pin_names_it_and_the_command(tmp_path: Path) -> None:

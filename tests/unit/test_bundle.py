@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from build.bundle import Bundle, Engine, ImageRef, Needs, StoreRef, from_json, to_json
-from build.errors import StoreDamaged
+from build.bundle import Bundle, Engine, ImageRef, Needs, NodeTool, StoreRef, from_json, to_json
+from build.errors import Refused, StoreDamaged
 
 WORD = st.text("abcxyz0123456789-_./ ", max_size=8)
 REF = st.builds(StoreRef, WORD, WORD)
@@ -29,6 +29,7 @@ BUNDLE = st.builds(
     token_map=REF,
     engram=st.none() | REF,
     image=st.dictionaries(st.sampled_from(["linux/amd64", "linux/arm64"]), IMAGE),
+    node_tool=st.dictionaries(st.sampled_from(["linux/amd64", "linux/arm64"]), st.builds(NodeTool, REF, IMAGE)),
     env=st.lists(st.tuples(WORD, WORD), max_size=3).map(tuple),
     needs=st.builds(Needs, st.booleans(), st.booleans(), st.booleans()),
     smoke=st.tuples(WORD, WORD),
@@ -44,11 +45,19 @@ def test_what_is_written_is_read_again_and_written_the_same(bundle: Bundle) -> N
     assert to_json(from_json(text, "here")) == text
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 1}', '{"format": 2}', '{"format": 1, "strange": 1}'])
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 2}', '{"format": 2, "strange": 1}'])
 def test_what_is_no_bundle_is_damage_that_names_the_file(content: str) -> None:
     with pytest.raises(StoreDamaged, match=r"^the/file") as error:
         from_json(content, "the/file")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", ['{"format": 1}', '{"format": 3}', '{"format": "x"}'])
+def test_a_bundle_of_another_version_is_refused_and_told_what_to_run(content: str) -> None:
+    with pytest.raises(
+        Refused, match=r"^the/file is a bundle of format \w+, this version of twinfold reads format 2: run `doit`$"
+    ):
+        from_json(content, "the/file")
 
 
 def test_a_reference_lies_below_whatever_store_it_is_asked_in() -> None:

@@ -108,7 +108,7 @@ class Demo:
 def demo() -> Demo:
     """The demo's inputs, made when their sources are new."""
     packer_sources = [STANDIN / "src" / name for name in parts()["parts"]["tf-dsv41-rank-cache"]["sources"]]
-    made_from = [*DEMO.rglob("*.py"), *DEMO.rglob("*.txt"), ROOT / "build" / "inputs.py", *packer_sources]
+    made_from = [*DEMO.rglob("*.py"), *DEMO.rglob("*.txt"), ROOT / "build" / "artefacts" / "inputs.py", *packer_sources]
     return Demo(_cached("demo", made_from, _make_demo))
 
 

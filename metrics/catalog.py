@@ -62,6 +62,8 @@ LAUNCH_PHASE = _gauge(
     "phase",
     unit="seconds",
 )
+STARTED = _gauge("start_timestamp_seconds", "Unix time at which the supervisor started.", unit="seconds")
+READY = _gauge("ready", "1 when a request would be answered now: what /readyz says.")
 LAST_PROGRESS = _gauge(
     "last_progress_timestamp_seconds", "Unix time at which the engine was last seen to make progress.", unit="seconds"
 )
@@ -72,6 +74,7 @@ BUNDLE = Metric(
     ("target", "generation", "bundle", "variant", "model_revision", "world_size"),
     "What the gang serves: its bundle in the store, and what that is made of.",
 )
+NEWER_GENERATION = _gauge("newer_generation_waiting", "1 when a newer generation than the served one waits for a restart.")
 
 # Throughput, from the engine's live totals
 GENERATED_TOKENS = _counter("generated_tokens", "Tokens generated, counted while their requests still run.", "model")
@@ -89,6 +92,7 @@ TIME_PER_OUTPUT_TOKEN = _seconds("time_per_output_token_seconds", "Mean time bet
 REQUEST_DURATION = _seconds("request_duration_seconds", "From a request's arrival to its end.", "model")
 REQUEST_PREFILL = _seconds("request_prefill_seconds", "A request's time in prefill.", "model")
 REQUEST_DECODE = _seconds("request_decode_seconds", "A request's time in decoding.", "model")
+KV_CACHE = _gauge("kv_cache_usage_ratio", "Share of the fullest pool of kept prompt state in use.", "model", unit="ratio")
 CONTEXT = _gauge("context_tokens", "The context window that the gang serves, shared by all streams.", "model")
 ENGINE_UP = _gauge("engine_up", "1 when the engine answered the last time it was read.")
 ENGINE_AGE = _gauge("engine_sample_age_seconds", "Age of the last answer of the engine.", unit="seconds")
@@ -114,6 +118,14 @@ HEADROOM_SLOPE = _gauge(
     "memory_headroom_slope_bytes_per_second", "How fast headroom changes; below zero it shrinks.", "node", unit="bytes_per_second"
 )
 MEMORY_LOW_WATER = _gauge("memory_available_low_bytes", "Lowest MemAvailable since the supervisor started.", "node", unit="bytes")
+MEMORY_PLANNED = _gauge(
+    "memory_planned_bytes", "What the plan of the launch says that the node's ranks need.", "node", unit="bytes"
+)
+CONTEXT_LEFT = _gauge(
+    "context_left_tokens", "Tokens of context that the headroom is worth by the plan's bytes a token; 0 below the floor.", "node"
+)
+EVICTIONS = _counter("evictions", "Gangs ended because a node ran short of memory, by the stage that acted.", "node", "stage")
+LADDER_RUNG = _gauge("context_ladder_rung", "Steps down the ladder of contexts that memory has forced; 0 is the full context.")
 MEMORY_AGE = _gauge("memory_sample_age_seconds", "Age of the node's last memory sample.", "node", unit="seconds")
 PRESSURE = _gauge(
     "memory_pressure_ratio",
@@ -127,6 +139,63 @@ PRESSURE_STALLED = _counter(
     "Time in which some or all tasks stalled on memory (PSI total).",
     "node",
     "kind",
+    unit="seconds",
+)
+STALLED = _counter(
+    "pressure_stalled_seconds",
+    "Time in which some or all tasks stalled on the processor or on disks (PSI total).",
+    "node",
+    "resource",
+    "kind",
+    unit="seconds",
+)
+
+# The guard of each node
+GUARD_UP = _gauge("guard_up", "1 while the node's guard answers.", "node")
+GUARD_AGE = _gauge("guard_sample_age_seconds", "Age of the last sample that the node's guard sent.", "node", unit="seconds")
+LEASE_AGE = _gauge("guard_lease_age_seconds", "Time since the guard last heard who it depends on.", "node", unit="seconds")
+
+# Hardware of each node: nvidia-smi, and the kernel's own files
+HARDWARE_UP = _gauge("hardware_up", "1 when the node's hardware could be read the last time.", "node")
+HARDWARE_AGE = _gauge("hardware_sample_age_seconds", "Age of the last reading of the node's hardware.", "node", unit="seconds")
+GPU_CLOCK = _gauge("gpu_sm_clock_hertz", "Clock that the multiprocessors run at.", "node", "device", unit="hertz")
+GPU_CLOCK_MAX = _gauge(
+    "gpu_sm_clock_max_hertz", "Highest clock that the chip can run at, whatever cap is set.", "node", "device", unit="hertz"
+)
+GPU_POWER = _gauge("gpu_power_watts", "Power drawn.", "node", "device", unit="watts")
+GPU_TEMPERATURE = _gauge("gpu_temperature_celsius", "Temperature of the chip.", "node", "device", unit="celsius")
+GPU_BUSY = _gauge("gpu_utilization_ratio", "Share of time in which a kernel ran.", "node", "device", unit="ratio")
+GPU_THROTTLED = _gauge("gpu_throttled", "1 while the reason holds the clock down.", "node", "device", "reason")
+GPU_MEMORY_TOTAL = _gauge(
+    "gpu_memory_total_bytes", "Memory of the GPU's own; absent where it shares the host's.", "node", "device", unit="bytes"
+)
+GPU_MEMORY_USED = _gauge(
+    "gpu_memory_used_bytes", "Memory of the GPU's own in use; absent where it shares the host's.", "node", "device", unit="bytes"
+)
+LINK_UP = _gauge("link_up", "1 while the port has a carrier and is up.", "node", "device")
+LINK_MTU = _gauge("link_mtu_bytes", "Largest packet that the port sends.", "node", "device", unit="bytes")
+LINK_SPEED = _gauge("link_speed_bytes_per_second", "Rate that the port runs at.", "node", "device", unit="bytes_per_second")
+LINK_RECEIVED = _counter("link_received_bytes", "Bytes received.", "node", "device", unit="bytes")
+LINK_SENT = _counter("link_sent_bytes", "Bytes sent.", "node", "device", unit="bytes")
+LINK_RETRANSMITS = _counter(
+    "link_retransmits", "Packets that an RDMA port had to send again: time-outs and sequence errors.", "node", "device"
+)
+ENGRAM_READS = _counter("engram_disk_reads", "Reads that the disk with the Engram tables completed.", "node", "device")
+ENGRAM_READ_BYTES = _counter(
+    "engram_disk_read_bytes", "Bytes read from the disk with the Engram tables.", "node", "device", unit="bytes"
+)
+ENGRAM_ON_NETWORK = _gauge("engram_on_network", "1 when the Engram tables lie on a network file system.", "node")
+DISK_SIZE = _gauge("disk_size_bytes", "Size of the file system that holds the store.", "node", unit="bytes")
+DISK_FREE = _gauge("disk_free_bytes", "What the store's file system has left.", "node", unit="bytes")
+
+# Builds
+ARTEFACT_BUILD = _gauge(
+    "artefact_build_duration_seconds", "How long each artefact of the served bundle took to make.", "artefact", unit="seconds"
+)
+ARTEFACT_SIZE = _gauge("artefact_size_bytes", "Size of each artefact of the served bundle.", "artefact", unit="bytes")
+STORE_VERIFIED = _gauge(
+    "store_verified_timestamp_seconds",
+    "Unix time at which the whole store was last verified, or the served bundle was made where that is later.",
     unit="seconds",
 )
 

@@ -136,7 +136,7 @@ class _Shown:
 
 
 def _metrics(form: str) -> Callable[[Snapshot, float], bytes]:
-    return lambda snapshot, age_s: exposition.render((*snapshot.readings, Reading(SNAPSHOT_AGE, age_s)), form)
+    return lambda snapshot, age_s: exposition.render((*snapshot.readings, Reading(SNAPSHOT_AGE, age_s)), form, snapshot.foreign)
 
 
 def _status(snapshot: Snapshot, age_s: float) -> bytes:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from metrics.catalog import CATALOGUE, Kind, Metric
-from metrics.readings import Distribution, Reading
+from metrics.readings import Distribution, Foreign, Reading
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
@@ -27,13 +27,13 @@ def content_type(accept: str) -> str:
     return OPENMETRICS if choose_encoder(accept)[1].startswith("application/openmetrics-text") else TEXT
 
 
-def render(readings: Sequence[Reading], form: str) -> bytes:
-    """Every reading, families in the catalogue's order. ``form`` is :data:`TEXT` or :data:`OPENMETRICS`."""
+def render(readings: Sequence[Reading], form: str, foreign: Sequence[Foreign] = ()) -> bytes:
+    """Every reading in the catalogue's order, then foreign families. ``form`` is :data:`TEXT` or :data:`OPENMETRICS`."""
     from prometheus_client import CollectorRegistry, generate_latest
     from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected(tuple(_families(readings))))
+    registry.register(_Collected((*_families(readings), *map(_foreign, foreign))))
     if form == OPENMETRICS:
         return cast("bytes", generate_openmetrics(registry))  # type: ignore[no-untyped-call]
     return generate_latest(registry)
@@ -75,6 +75,18 @@ def _family(metric: Metric, readings: Sequence[Reading]) -> Family:
     family = make(metric.family, metric.help, labels=metric.labels, unit=metric.unit)
     for reading in readings:
         family.add_metric(reading.label_values, cast("float", reading.value))
+    return family
+
+
+def _foreign(one: Foreign) -> Family:
+    """As the format has it: a counter whose series lack ``_total`` has no type there."""
+    from prometheus_client.core import Metric as Family
+
+    named = all(name.endswith("_total") for name, _, _ in one.points)
+    kind = one.kind if one.kind in {"gauge", "histogram", "summary"} or (one.kind == "counter" and named) else "unknown"
+    family = Family(one.name.removesuffix("_total") if kind == "counter" else one.name, one.help, kind)
+    for name, labels, value in one.points:
+        family.add_sample(name, dict(labels), value)
     return family
 
 

@@ -45,6 +45,19 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
+class Foreign:
+    """A family of someone else's, passed through: ``points`` are (name, labels, value), each series once.
+
+    ``kind`` is the word of the text format ("counter", "gauge", "histogram", "summary"), anything else is untyped.
+    """
+
+    name: str
+    kind: str
+    help: str
+    points: tuple[tuple[str, Mapping[str, str], float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """All that is shown at one moment.
 
@@ -58,6 +71,7 @@ class Snapshot:
     live: bool
     ready: bool
     why: str = ""
+    foreign: tuple[Foreign, ...] = ()
 
     def __post_init__(self) -> None:
         seen = Counter((reading.metric.name, reading.label_values) for reading in self.readings)

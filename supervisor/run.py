@@ -8,10 +8,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from build.errors import GaveUp, LaunchFailed, Refused, TwinfoldError
+from build.nodes.node import LocalNode
 from build.settings import Sources
 from metrics.exporter import CannotListen, Exporter
 from supervisor import service
@@ -24,11 +26,13 @@ from supervisor.gang.launch import HEAD, blueprint
 from supervisor.gang.logs import lines
 from supervisor.gang.loop import Loop
 from supervisor.gang.watchers import MemoryWatch, stop_all
+from supervisor.hardware.watch import HardwareWatch
 from supervisor.machine import Event, Phase, Policy, State
 from supervisor.machine.types import Begin, Finish, RestartAsked, StopAsked
 from supervisor.memory.policy import Floor
 from supervisor.runners.protocol import Runner
 from supervisor.status.publisher import Publisher
+from supervisor.status.view import Serving
 from supervisor.voice import TextVoice
 
 FOLLOW_S = 0.1
@@ -51,7 +55,7 @@ class Supervisor:
             configure=lambda: self._configuration,
             notify=lambda line: service.notify(sources.environ, line),
         )
-        self._loop = Loop(self._state, self._gang)
+        self._loop = Loop(self._state, self._gang, beat=self._board.beat)
         self._finished = threading.Event()
         self._finish: Finish | None = None
         self._interrupts = 0
@@ -73,7 +77,9 @@ class Supervisor:
             memory = self._memory_watch()
             publisher.start()
             memory.start()
-            stack.callback(stop_all, [publisher, memory])
+            hardware = self._hardware_watch()
+            hardware.start()
+            stack.callback(stop_all, [publisher, memory, hardware])
             control = ControlServer(one.run_dir, self._handlers(publisher))
             control.start()
             stack.callback(control.close)
@@ -108,6 +114,17 @@ class Supervisor:
             memory.floor_bytes, memory.hard_floor_bytes, memory.floor_grace_s, memory.slope_horizon_s, memory.sample_stale_s
         )
         return MemoryWatch(HEAD, memory.proc_root, floor, period_s=memory.sample_period_s, board=self._board, post=self._post)
+
+    def _hardware_watch(self) -> HardwareWatch:
+        one = self._configuration
+        node = LocalNode(HEAD, one.state_dir / "store")
+        return HardwareWatch(
+            node,
+            self._board,
+            roots=(one.memory.proc_root, one.memory.sys_root),
+            paths=lambda: _store_and_engram(one.state_dir / "store", self._board.view().serving),
+            period_s=one.metrics.hardware_period_s,
+        )
 
     def _signalled(self, number: int, _frame: FrameType | None) -> None:
         """The first SIGINT or SIGTERM ends in order, a second SIGINT by force."""
@@ -169,6 +186,11 @@ class Supervisor:
                 yield {"phase": state.phase.value, "launch": state.launch}
             if reached(state):
                 return
+
+
+def _store_and_engram(store: Path, serving: Serving | None) -> tuple[str, str]:
+    engram = serving.bundle.engram if serving else None
+    return str(store), str(engram.under(store)) if engram else ""
 
 
 def policy(one: Configuration, world_size: int, *, once: bool) -> Policy:

@@ -139,6 +139,7 @@ class Memory:
         whole(0, 1 << 30), 930, "bytes of memory a rank that one token of context takes", recipe=False
     )
     proc_root: Path = setting(path, Path("/proc"), "the proc tree that memory is read from", recipe=False)
+    sys_root: Path = setting(path, Path("/sys"), "the sys tree that ports are read from", recipe=False)
 
     @property
     def floor_bytes(self) -> int:
@@ -242,6 +243,9 @@ class Metrics:
     metrics_host: str = setting(bind, "127.0.0.1", "address of the metrics and the status page", recipe=False)
     metrics_port: int = setting(
         whole(0, 65535), 9888, "TCP port of the metrics and the status page; 0: any free one", recipe=False
+    )
+    hardware_period_s: float = setting(
+        number(0.2, 3600.0), 5.0, "seconds between readings of each node's GPU, ports and disks", recipe=False
     )
 
 

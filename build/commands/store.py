@@ -10,6 +10,7 @@ from build.graph.project import Project
 from build.graph.report import short
 from build.store import gc, generations, recheck, repair, roots, verify
 from build.store.roots import Root
+from build.store.verified import note_verified
 
 KEEP = option("keep", 3, "how many of the newest generations of each target stay")
 GIB = 1 << 30
@@ -27,6 +28,7 @@ class Verify(ProjectCommand):
         damaged = problems(project)
         if damaged:
             raise StoreDamaged(f"{len(damaged)} of the store's paths are damaged: `doit repair` mends them")
+        note_verified(project.state)
         project.report.line(f"{project.store.root}: {sum(1 for _ in project.store.entries())} paths, every byte as recorded")
         return 0
 

@@ -37,6 +37,10 @@ _USED = frozenset(
         "kv_cache_usage_ratio",
     }
 )
+# Of these a field keeps less than the family says (labels), or nobody shows the field: they are kept as they are too.
+_KEPT_TOO = frozenset(
+    {"requests_total", "request_errors_total", "kv_cache_usage_ratio", "uptime_seconds", "engine_fatal", "requests_stalled"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,7 @@ def read_engine(health: bytes | None, metrics: bytes | None) -> EngineReading:
         stalled=len(stalled) if isinstance(stalled, list) else _int(totals.get("requests_stalled")),
         live=generated_live is not None,
         histograms=tuple(family for family in families if family.type == "histogram"),
-        other=tuple(family for family in families if family.type != "histogram" and _bare(family.name) not in _USED),
+        other=tuple(family for family in families if family.type != "histogram" and _bare(family.name) not in _USED - _KEPT_TOO),
     )
 
 

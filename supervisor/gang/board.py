@@ -8,8 +8,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from supervisor.engine.readings import EngineReading
+from supervisor.hardware.facts import Hardware
 from supervisor.machine import State
-from supervisor.status.view import EngineView, LaunchEnd, NodeMemory, ProbeView, Serving, View
+from supervisor.status.view import (
+    Built,
+    EngineView,
+    Eviction,
+    LaunchEnd,
+    NodeGuard,
+    NodeHardware,
+    NodeMemory,
+    ProbeView,
+    Serving,
+    View,
+)
 
 ENDS_KEPT = 20
 
@@ -51,6 +63,13 @@ class Board:
         self._probes: dict[str, ProbeView] = {}
         self._ends: list[LaunchEnd] = []
         self._newer: int | None = None
+        self._guards: dict[str, NodeGuard] = {}
+        self._hardware: dict[str, NodeHardware] = {}
+        self._evictions: dict[tuple[str, str], int] = {}
+        self._evicted_launch = 0
+        self._rung = 0
+        self._built: Built | None = None
+        self._stepped_s: float | None = None
 
     @property
     def state(self) -> State:
@@ -104,6 +123,43 @@ class Board:
         with self._lock:
             self._ends = [*self._ends, end][-ENDS_KEPT:]
 
+    def set_guard(self, guard: NodeGuard) -> None:
+        """A node's guard sent a sample, or is gone."""
+        with self._lock:
+            self._guards[guard.node] = guard
+
+    def set_hardware(self, node: str, hardware: Hardware | None) -> None:
+        """A node's hardware was read, or could not be: then the last reading stays, marked as old."""
+        with self._lock:
+            last = self._hardware.get(node)
+            if hardware is not None:
+                self._hardware[node] = NodeHardware(node, True, self._clock(), hardware)
+            else:
+                at_s = last.at_s if last else self._clock()
+                self._hardware[node] = NodeHardware(node, False, at_s, last.hardware if last else None)
+
+    def add_eviction(self, launch: int, node: str, stage: str) -> None:
+        """A launch is ended for a node's memory; told again, it counts once."""
+        with self._lock:
+            if launch > self._evicted_launch:
+                self._evicted_launch = launch
+                self._evictions[node, stage] = self._evictions.get((node, stage), 0) + 1
+
+    def set_rung(self, rung: int) -> None:
+        """The next launches take a context that many steps down the ladder."""
+        with self._lock:
+            self._rung = rung
+
+    def set_built(self, built: Built) -> None:
+        """The served bundle's records were read."""
+        with self._lock:
+            self._built = built
+
+    def beat(self) -> None:
+        """The machine's loop has turned."""
+        with self._lock:
+            self._stepped_s = self._clock()
+
     def view(self) -> View:
         """Everything at this moment."""
         with self._lock:
@@ -124,4 +180,10 @@ class Board:
                 probes=tuple(self._probes.values()),
                 ends=tuple(self._ends),
                 newer_generation=self._newer,
+                guards=tuple(self._guards.values()),
+                hardware=tuple(self._hardware.values()),
+                evictions=tuple(Eviction(node, stage, count) for (node, stage), count in sorted(self._evictions.items())),
+                ladder_rung=self._rung,
+                built=self._built,
+                stepped_s=self._stepped_s,
             )

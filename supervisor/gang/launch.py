@@ -158,6 +158,9 @@ class Plan:
             context_tokens=self.context_tokens,
             runner=one.configuration.serve.runner,
             nodes=one.nodes,
+            planned=((HEAD, one.node_plan(0).need_bytes(self.context_tokens)),),
+            fresh_s=2 * one.configuration.probes.idle_probe_s + one.configuration.probes.stall_s,
+            context_bytes_per_token=one.node_plan(0).bytes_per_token,
         )
 
     def rank_spec(self, launch_id: str, rank: int, platform: str) -> RankSpec:

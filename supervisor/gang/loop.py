@@ -31,10 +31,17 @@ class Actions(Protocol):
 class Loop:
     """Steps the machine until it finishes. :meth:`post` may be called from any thread and from signal handlers."""
 
-    def __init__(self, state: State, actions: Actions, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        state: State,
+        actions: Actions,
+        clock: Callable[[], float] = time.monotonic,
+        beat: Callable[[], None] = lambda: None,
+    ) -> None:
         self._state = state
         self._actions = actions
         self._clock = clock
+        self._beat = beat  # called at each turn: who hears it no more knows that this loop hangs
         self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()  # its put is reentrant: a signal handler may use it
 
     def post(self, event: Event) -> None:
@@ -44,7 +51,9 @@ class Loop:
     def run(self) -> Finish:
         """Take events until the machine says that it is over."""
         while True:
-            finish = self._step(self._next())
+            event = self._next()
+            self._beat()
+            finish = self._step(event)
             if finish is not None:
                 return finish
 

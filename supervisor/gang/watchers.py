@@ -228,6 +228,8 @@ class MemoryWatch(Watcher):
             launch = self._board.state.launch
             why = _breach(self._node, seen, self._floor, verdict)
             self._post(machine.MemoryBreach(at_s, launch, hard=verdict.stage.kills, why=why))
+            if self._board.state.alive:
+                self._board.add_eviction(launch, self._node, verdict.stage.value)
 
 
 def _breach(node: str, seen: Meminfo, floor: Floor, verdict: FloorVerdict) -> str:

@@ -10,6 +10,7 @@ from build.store import generations
 from metrics.exporter import Exporter
 from supervisor.gang.board import Board
 from supervisor.gang.watchers import Watcher
+from supervisor.status.built import built
 from supervisor.status.snapshot import snapshot
 from supervisor.status.tally import Tally
 from supervisor.status.view import View
@@ -43,9 +44,15 @@ class Publisher(Watcher):
         periods = 0
         while not self._stopped.wait(PERIOD_S):
             if periods % GENERATION_EVERY == 0:
-                self._board.set_newer(newer_generation(self._board.view(), self._state_dir))
+                self._look_at_the_store()
             periods += 1
             self._publish()
+
+    def _look_at_the_store(self) -> None:
+        view = self._board.view()
+        self._board.set_newer(newer_generation(view, self._state_dir))
+        if view.serving is not None:
+            self._board.set_built(built(self._state_dir, self._state_dir / "store", view.serving.bundle_entry))
 
 
 def newer_generation(view: View, state_dir: Path) -> int | None:

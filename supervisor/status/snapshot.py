@@ -6,44 +6,50 @@ Whatever is not known is left out, never shown as 0: a gap says more than a wron
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import inf
 
 from metrics import catalog
 from metrics.catalog import Metric
-from metrics.readings import Distribution, Reading, Snapshot
-from supervisor.engine.promtext import Family
-from supervisor.engine.readings import PREFIXES, EngineReading
+from metrics.readings import Reading, Snapshot
 from supervisor.machine import Phase, Reason
+from supervisor.status import engine_readings, hardware_readings
+from supervisor.status.health import not_live, not_ready
 from supervisor.status.status import status, why_not_ready
-from supervisor.status.tally import Tally, decode_rate, prefill_rate
+from supervisor.status.tally import Tally
 from supervisor.status.view import NodeMemory, Serving, View
 
-# The engine's histograms by their bare names (engine contract, /metrics of the build with the prefix "tensorfold:")
-HISTOGRAMS = {
-    "time_to_first_token_seconds": catalog.TIME_TO_FIRST_TOKEN,
-    "request_time_per_output_token_seconds": catalog.TIME_PER_OUTPUT_TOKEN,
-    "request_latency_seconds": catalog.REQUEST_DURATION,
-    "request_prefill_seconds": catalog.REQUEST_PREFILL,
-    "request_decode_seconds": catalog.REQUEST_DECODE,
-}
+STAGES = ("soft", "hard", "slope")
 
 
 def snapshot(view: View, tally: Tally) -> Snapshot:
     """What to publish. ``tally`` has taken this view."""
-    ready = view.state.phase is Phase.SERVING
-    readings = (*_gang(view), *_served(view), *_throughput(view, tally), *_memory(view, tally), *_probes(view))
+    dead = not_live(view)
+    why = dead or (not_ready(view) if view.state.phase is Phase.SERVING else why_not_ready(view))
+    readings = (
+        *_gang(view, ready=not why),
+        *_served(view),
+        *engine_readings.throughput(view, tally),
+        *_memory(view, tally),
+        *hardware_readings.guards(view),
+        *hardware_readings.hardware(view),
+        *_built(view),
+        *_probes(view),
+    )
     return Snapshot(
         taken_at_s=view.now_unix_s,
         readings=readings,
         status=status(view, tally),
-        live=view.state.phase is not Phase.GAVE_UP,
-        ready=ready,
-        why="" if ready else why_not_ready(view),
+        live=not dead,
+        ready=not why,
+        why=why,
+        foreign=engine_readings.foreign(view, tally),
     )
 
 
-def _gang(view: View) -> Iterator[Reading]:
+def _gang(view: View, *, ready: bool) -> Iterator[Reading]:
     state = view.state
+    yield Reading(catalog.STARTED, view.started_unix_s)
+    yield Reading(catalog.READY, float(ready))
+    yield Reading(catalog.LADDER_RUNG, float(view.ladder_rung))
     yield from (Reading(catalog.GANG_STATE, float(phase is state.phase), {"state": phase.value}) for phase in Phase)
     yield Reading(catalog.LAUNCHES, float(state.launch))
     counts = dict(state.restarts)
@@ -61,6 +67,7 @@ def _served(view: View) -> Iterator[Reading]:
     for rank, node in enumerate(serving.nodes):
         yield Reading(catalog.RANK_UP, float(rank in view.state.up), {"rank": str(rank), "node": node})
     yield Reading(catalog.BUNDLE, 1.0, _bundle_labels(serving))
+    yield Reading(catalog.NEWER_GENERATION, float(view.newer_generation is not None))
     yield Reading(catalog.CONTEXT, float(serving.context_tokens), {"model": serving.served_name})
 
 
@@ -76,58 +83,26 @@ def _bundle_labels(serving: Serving) -> dict[str, str]:
     }
 
 
-def _throughput(view: View, tally: Tally) -> Iterator[Reading]:
-    engine = view.engine
-    yield Reading(catalog.ENGINE_UP, float(engine is not None and engine.up and engine.launch == view.state.launch))
-    if engine is None or view.serving is None:
-        return
-    model = {"model": view.serving.served_name}
-    yield Reading(catalog.ENGINE_AGE, max(0.0, view.now_s - engine.at_s))
-    yield from (Reading(metric, total.value, model) for metric, total in tally.totals.items())
-    yield Reading(catalog.DECODE_RATE, decode_rate(view, tally), model)
-    yield Reading(catalog.PREFILL_RATE, prefill_rate(view, tally), model)
-    if engine.launch != view.state.launch:
-        return  # what the engine said before it ended is no figure of now
-    running, waiting = engine.reading.running, engine.reading.waiting
-    if running is not None:
-        yield Reading(catalog.REQUESTS_RUNNING, float(running + (engine.reading.prefilling or 0)), model)
-    if waiting is not None:
-        yield Reading(catalog.REQUESTS_WAITING, float(waiting), model)
-    yield from _histograms(engine.reading, model)
-
-
-def _histograms(reading: EngineReading, model: dict[str, str]) -> Iterator[Reading]:
-    for family in reading.histograms:
-        metric = HISTOGRAMS.get(_bare(family.name))
-        value = _distribution(family) if metric else None
-        if metric and value:
-            yield Reading(metric, value, model)
-
-
-def _bare(name: str) -> str:
-    return next((name.removeprefix(prefix) for prefix in PREFIXES if name.startswith(prefix)), name)
-
-
-def _distribution(family: Family) -> Distribution | None:
-    """The family's one histogram, or the sum over its label sets; None where it is none that can be shown."""
-    buckets: dict[float, float] = {}
-    for point in family.points:
-        if point.name.endswith("_bucket"):
-            try:
-                bound = float(point.labels["le"])
-            except (KeyError, ValueError):
-                return None
-            buckets[bound] = buckets.get(bound, 0.0) + point.value
-    total = sum(point.value for point in family.points if point.name.endswith("_sum"))
-    try:
-        return Distribution(tuple(sorted(buckets.items())), total) if inf in buckets else None
-    except ValueError:
-        return None
-
-
 def _memory(view: View, tally: Tally) -> Iterator[Reading]:
     for memory in view.memory:
         yield from _node(memory, view.now_s, tally.slopes[memory.node].per_second(view.now_s))
+    counts = {(memory.node, stage): 0 for memory in view.memory for stage in STAGES}
+    counts |= {(eviction.node, eviction.stage): eviction.count for eviction in view.evictions}
+    for (node, stage), count in counts.items():  # each from the start, so that the first one is an increase from 0
+        yield Reading(catalog.EVICTIONS, float(count), {"node": node, "stage": stage})
+    yield from _planned(view)
+
+
+def _planned(view: View) -> Iterator[Reading]:
+    serving = view.serving
+    if serving is None:
+        return
+    yield from (Reading(catalog.MEMORY_PLANNED, float(need), {"node": node}) for node, need in serving.planned)
+    if serving.context_bytes_per_token <= 0:
+        return
+    for memory in view.memory:
+        headroom = max(0, memory.meminfo.available_bytes - memory.floor.floor_bytes)
+        yield Reading(catalog.CONTEXT_LEFT, float(headroom // serving.context_bytes_per_token), {"node": memory.node})
 
 
 def _node(memory: NodeMemory, now_s: float, slope: float) -> Iterator[Reading]:
@@ -157,6 +132,16 @@ def _node(memory: NodeMemory, now_s: float, slope: float) -> Iterator[Reading]:
     ):
         yield Reading(catalog.PRESSURE, percent / 100, {**node, "kind": kind})
         yield Reading(catalog.PRESSURE_STALLED, stalled_us / 1e6, {**node, "kind": kind})
+
+
+def _built(view: View) -> Iterator[Reading]:
+    if view.built is None:
+        return
+    for one in view.built.artefacts:
+        yield Reading(catalog.ARTEFACT_BUILD, one.duration_s, {"artefact": one.name})
+        yield Reading(catalog.ARTEFACT_SIZE, float(one.size_bytes), {"artefact": one.name})
+    if view.built.verified_unix_s is not None:
+        yield Reading(catalog.STORE_VERIFIED, view.built.verified_unix_s)
 
 
 def _probes(view: View) -> Iterator[Reading]:

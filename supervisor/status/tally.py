@@ -10,6 +10,7 @@ from metrics import catalog
 from metrics.catalog import Metric
 from supervisor.engine.readings import EngineReading
 from supervisor.status.counters import Rate, Total
+from supervisor.status.kept import Kept, keep
 from supervisor.status.view import EngineView, NodeMemory, View
 
 SLOPE_WINDOW_S = 10.0
@@ -34,6 +35,7 @@ class Tally:
     totals: Mapping[Metric, Total] = field(default_factory=lambda: MappingProxyType({}))
     rates: Mapping[Metric, Rate] = field(default_factory=lambda: MappingProxyType({}))
     slopes: Mapping[str, Rate] = field(default_factory=lambda: MappingProxyType({}))
+    families: Mapping[str, Kept] = field(default_factory=lambda: MappingProxyType({}))  # the engine's own, by name
 
     def take(self, view: View) -> Tally:
         """With one more view, no older than the last."""
@@ -50,7 +52,8 @@ class Tally:
             if raw is not None:
                 totals[metric] = totals.get(metric, Total()).advance(engine.launch, raw)
                 rates[metric] = rates.get(metric, Rate()).observe(engine.at_s, totals[metric].value)
-        return replace(self, totals=MappingProxyType(totals), rates=MappingProxyType(rates))
+        families = keep(self.families, (*engine.reading.histograms, *engine.reading.other), engine.launch)
+        return replace(self, totals=MappingProxyType(totals), rates=MappingProxyType(rates), families=families)
 
     def _slope(self, memory: NodeMemory) -> Rate:
         before = self.slopes.get(memory.node, Rate(SLOPE_WINDOW_S))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from build.bundle import Bundle
 from build.facts import Meminfo, Pressure
 from supervisor.engine.readings import EngineReading
+from supervisor.hardware.facts import Hardware
 from supervisor.machine import State
 from supervisor.memory.policy import Floor, FloorVerdict
 
@@ -27,6 +28,9 @@ class Serving:
     context_tokens: int
     runner: str
     nodes: tuple[str, ...]  # by rank
+    planned: tuple[tuple[str, int], ...] = ()  # (node, bytes that its ranks need)
+    fresh_s: float = 130.0  # work or a probe seen done within these seconds counts as proof of life
+    context_bytes_per_token: int = 0  # on one node, for all of its ranks; 0 where it is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,35 @@ class NodeMemory:
     floor: Floor
     verdict: FloorVerdict
     low_water_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGuard:
+    """One node's guard. ``at_s`` is when its last sample came, ``lease_age_s`` how long it has not heard who it depends on."""
+
+    node: str
+    up: bool
+    at_s: float
+    lease_age_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHardware:
+    """One node's hardware. ``up`` says whether the last attempt could read it; ``at_s`` is when ``hardware`` was read."""
+
+    node: str
+    up: bool
+    at_s: float
+    hardware: Hardware | None
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """Gangs ended for a node's memory, by the stage that acted ("soft", "hard", "slope"): how many."""
+
+    node: str
+    stage: str
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +95,23 @@ class ProbeView:
     at_s: float
     passed_count: int
     failed_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltArtefact:
+    """One artefact that the bundle was made from. ``name`` is as short as it is unique within the bundle."""
+
+    name: str
+    duration_s: float
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The served bundle's artefacts, and the Unix time from which the store's content was last known to be right."""
+
+    artefacts: tuple[BuiltArtefact, ...]
+    verified_unix_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +143,9 @@ class View:
     probes: tuple[ProbeView, ...] = ()
     ends: tuple[LaunchEnd, ...] = ()
     newer_generation: int | None = None  # built since, waits for a restart
+    guards: tuple[NodeGuard, ...] = ()
+    hardware: tuple[NodeHardware, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
+    ladder_rung: int = 0  # steps down the ladder of contexts
+    built: Built | None = None
+    stepped_s: float | None = None  # when the machine's loop last turned; None before its first turn

@@ -86,7 +86,11 @@ def test_the_build_with_colons_is_read_with_its_live_tokens() -> None:
     assert got.fatal is got.stalled is got.cached_tokens is got.context_tokens is None
     assert [family.name for family in got.histograms] == ["tensorfold:time_to_first_token_seconds"]
     assert [point.value for point in got.histograms[0].points] == [1, 2, 1.5, 2]
-    assert [family.name for family in got.other] == ["tensorfold:preemptions_total"]
+    assert {family.name.removeprefix("tensorfold:") for family in got.other} == {
+        "preemptions_total",
+        "requests_total",
+        "kv_cache_usage_ratio",
+    }
 
 
 def test_the_build_with_underscores_is_read_with_its_live_totals_from_health() -> None:
@@ -96,7 +100,12 @@ def test_the_build_with_underscores_is_read_with_its_live_totals_from_health() -
     assert (got.drafted_tokens, got.accepted_tokens, got.rounds, got.requests, got.request_errors) == (12.0, 8.0, 6.0, 9.0, 1.0)
     assert (got.oldest_request_s, got.uptime_s, got.context_tokens) == (4.0, 60.5, 65536)
     assert (got.fatal, got.stalled) == (False, 0)
-    assert {family.name for family in got.other} == {"tensorfold_requests_rejected_total", "tensorfold_decode_seconds_total"}
+    assert {family.name for family in got.other} == {
+        "tensorfold_requests_rejected_total",
+        "tensorfold_decode_seconds_total",
+        "tensorfold_engine_fatal",
+        "tensorfold_requests_stalled",
+    }
 
 
 def test_without_live_totals_the_reading_says_that_it_moves_at_the_end_only() -> None:

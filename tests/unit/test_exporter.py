@@ -152,7 +152,9 @@ def test_a_reading_that_does_not_fit_is_refused_when_made(make: Any) -> None:
 def test_bytes_are_rendered_at_most_once_a_second(exporter: Exporter, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     rendered: list[str] = []
     real = exposition.render
-    monkeypatch.setattr(exposition, "render", lambda readings, form: rendered.append(form) or real(readings, form))
+    monkeypatch.setattr(
+        exposition, "render", lambda readings, form, foreign: rendered.append(form) or real(readings, form, foreign)
+    )
     bodies = []
     for count, later_s in ((1, 0.0), (2, 0.9), (3, 0.2)):
         clock.now_s += later_s

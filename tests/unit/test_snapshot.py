@@ -11,17 +11,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from build.bundle import Bundle, Engine, StoreRef
-from build.facts import Meminfo, Pressure
+from build.facts import Meminfo, Pressure, gpus
 from metrics import catalog
 from metrics.catalog import CATALOGUE, SNAPSHOT_AGE, Metric
-from metrics.readings import Distribution, Snapshot
+from metrics.readings import Distribution, Foreign, Snapshot
 from supervisor.engine.promtext import parse
 from supervisor.engine.readings import EngineReading
+from supervisor.hardware.facts import EngramDisk, Hardware, Port
 from supervisor.machine import Phase, Policy, Reason, State
 from supervisor.memory.policy import GIB, Floor, FloorVerdict, Stage
 from supervisor.status.snapshot import snapshot
 from supervisor.status.tally import Tally
-from supervisor.status.view import EngineView, LaunchEnd, NodeMemory, ProbeView, Serving, View
+from supervisor.status.view import (
+    Built,
+    BuiltArtefact,
+    EngineView,
+    Eviction,
+    LaunchEnd,
+    NodeGuard,
+    NodeHardware,
+    NodeMemory,
+    ProbeView,
+    Serving,
+    View,
+)
 
 REF = StoreRef("0123-thing")
 BUNDLE = Bundle(
@@ -66,9 +79,28 @@ READING = EngineReading(
     drafted_tokens=40.0,
     accepted_tokens=30.0,
     rounds=25.0,
+    kv_cache_ratio=0.5,
     live=True,
     histograms=parse("".join(HISTOGRAM.format(name=name) for name in ENGINE_HISTOGRAMS)),
 )
+
+
+GPU = gpus(
+    "index, clocks.current.sm [MHz], clocks.max.sm [MHz], power.draw [W], temperature.gpu, utilization.gpu [%],"
+    " memory.total [MiB], memory.used [MiB], clocks_throttle_reasons.active\n"
+    "0, 2190 MHz, 3003 MHz, 80.5 W, 61, 97 %, 1024 MiB, 512 MiB, 0x0000000000000004\n"
+)
+HARDWARE = Hardware(
+    gpus=GPU,
+    gpu_failed=False,
+    ports=(Port("rocep1s0f1", True, 9000, 25e9, 1000, 2000, 3),),
+    disk_size_bytes=1000,
+    disk_free_bytes=400,
+    engram=EngramDisk("nvme0n1p2", on_network=False, reads=11, read_bytes=45056),
+    stalls=(("io", Pressure(1.0, 2_000_000, 0.5, 500_000)),),
+)
+
+IDLE = EngineView(up=True, at_s=999.5, launch=1, reading=replace(READING, running=0, waiting=0, prefilling=0))
 
 
 def a_view(now_s: float = 1000.0, **changes: Any) -> View:
@@ -84,13 +116,29 @@ def a_view(now_s: float = 1000.0, **changes: Any) -> View:
         state=state,
         launch_id="l1",
         serving=Serving(
-            "demo", 7, "abcd-bundle", BUNDLE, "twinfold-demo", "http://127.0.0.1:8888/v1", 65536, "process", ("a", "b")
+            "demo",
+            7,
+            "abcd-bundle",
+            BUNDLE,
+            "twinfold-demo",
+            "http://127.0.0.1:8888/v1",
+            65536,
+            "process",
+            ("a", "b"),
+            planned=(("a", 3 * GIB), ("b", 3 * GIB)),
+            context_bytes_per_token=1 << 20,
         ),
         phases=(("gating", 0.5), ("launching", 1.25)),
         engine=EngineView(up=True, at_s=now_s - 0.5, launch=1, reading=READING),
         progress_unix_s=1.7e9 + 999.0,
         memory=(node("a", now_s - 0.1, 8 * GIB), node("b", now_s - 0.2, 3 * GIB)),
         probes=(ProbeView("smoke", passed=True, took_s=0.25, at_s=995.0, passed_count=3, failed_count=1),),
+        guards=(NodeGuard("a", up=True, at_s=now_s - 0.25, lease_age_s=1.5),),
+        hardware=(NodeHardware("a", True, now_s - 2.0, HARDWARE),),
+        evictions=(Eviction("a", "hard", 2),),
+        ladder_rung=1,
+        built=Built((BuiltArtefact("engine", 12.5, 4096),), 1.7e9),
+        stepped_s=now_s - 1.0,
         ends=(LaunchEnd("l0", "rank exit", "rank 1: signal 9", 1.7e9, ((0, "signal 9"), (1, "signal 9"))),),
     )
     return replace(plain, **changes)
@@ -149,6 +197,35 @@ def test_every_metric_of_the_catalogue_has_a_feeder() -> None:
         (catalog.PROBE_RESULTS, {"probe": "smoke", "result": "failed"}, 1.0),
         (catalog.PROBE_DURATION, {"probe": "smoke"}, 0.25),
         (catalog.CONTEXT, {}, 65536.0),
+        (catalog.KV_CACHE, {}, 0.5),
+        (catalog.STARTED, {}, 1.7e9 + 900.0),
+        (catalog.LADDER_RUNG, {}, 1.0),
+        (catalog.NEWER_GENERATION, {}, 0.0),
+        (catalog.MEMORY_PLANNED, {"node": "b"}, 3.0 * GIB),
+        (catalog.CONTEXT_LEFT, {"node": "a"}, 4096.0),
+        (catalog.CONTEXT_LEFT, {"node": "b"}, 0.0),
+        (catalog.EVICTIONS, {"node": "a", "stage": "hard"}, 2.0),
+        (catalog.EVICTIONS, {"node": "b", "stage": "soft"}, 0.0),
+        (catalog.GUARD_UP, {"node": "a"}, 1.0),
+        (catalog.GUARD_AGE, {"node": "a"}, 0.25),
+        (catalog.LEASE_AGE, {"node": "a"}, 1.5),
+        (catalog.HARDWARE_UP, {"node": "a"}, 1.0),
+        (catalog.HARDWARE_AGE, {"node": "a"}, 2.0),
+        (catalog.GPU_CLOCK, {"node": "a", "device": "0"}, 2190e6),
+        (catalog.GPU_BUSY, {}, 0.97),
+        (catalog.GPU_THROTTLED, {"reason": "power cap"}, 1.0),
+        (catalog.GPU_THROTTLED, {"reason": "hardware thermal"}, 0.0),
+        (catalog.GPU_MEMORY_USED, {}, 512.0 * (1 << 20)),
+        (catalog.LINK_UP, {"device": "rocep1s0f1"}, 1.0),
+        (catalog.LINK_MTU, {}, 9000.0),
+        (catalog.LINK_RETRANSMITS, {}, 3.0),
+        (catalog.ENGRAM_READS, {"device": "nvme0n1p2"}, 11.0),
+        (catalog.ENGRAM_READ_BYTES, {}, 45056.0),
+        (catalog.ENGRAM_ON_NETWORK, {"node": "a"}, 0.0),
+        (catalog.DISK_FREE, {"node": "a"}, 400.0),
+        (catalog.STALLED, {"resource": "io", "kind": "some"}, 2.0),
+        (catalog.ARTEFACT_BUILD, {"artefact": "engine"}, 12.5),
+        (catalog.STORE_VERIFIED, {}, 1.7e9),
         (catalog.BUNDLE, {"generation": "7", "bundle": "abcd-bundle", "variant": "plain", "world_size": "2"}, 1.0),
     ],
     ids=lambda case: case.name if isinstance(case, Metric) else "",
@@ -242,20 +319,111 @@ def test_a_histogram_that_is_none_is_left_out(broken: str) -> None:
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    bare = a_view(serving=None, engine=None, memory=(), probes=(), phases=(), progress_unix_s=None, ends=())
+    bare = View(now_s=1000.0, now_unix_s=1.7e9, started_unix_s=1.7e9, pid=1, state=a_view().state, launch_id="l1", serving=None)
     shown = taken(bare)
-    assert {r.metric for r in shown.readings} == {catalog.GANG_STATE, catalog.LAUNCHES, catalog.RESTARTS, catalog.ENGINE_UP}
+    assert {r.metric for r in shown.readings} == {
+        catalog.GANG_STATE,
+        catalog.STARTED,
+        catalog.READY,
+        catalog.LADDER_RUNG,
+        catalog.LAUNCHES,
+        catalog.RESTARTS,
+        catalog.ENGINE_UP,
+    }
     silent = taken(a_view(engine=EngineView(True, 1000.0, 1, EngineReading())))
     assert value(silent, catalog.GENERATED_TOKENS) is None
     assert value(silent, catalog.REQUESTS_RUNNING) is None
 
 
+GOOD = (node("a", 999.9, 8 * GIB), node("b", 999.8, 6 * GIB))
+
+
 @pytest.mark.parametrize("phase", Phase)
 def test_only_a_serving_gang_is_ready_and_any_other_says_why(phase: Phase) -> None:
-    shown = taken(a_view(state=replace(a_view().state, phase=phase, reason=Reason.RANK_EXIT, detail="rank 1: signal 9")))
+    state = replace(a_view().state, phase=phase, reason=Reason.RANK_EXIT, detail="rank 1: signal 9")
+    shown = taken(a_view(memory=GOOD, state=state))
     assert shown.ready == (phase is Phase.SERVING)
     assert bool(shown.why) != shown.ready
     assert shown.live == (phase is not Phase.GAVE_UP)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"state": replace(a_view().state, up=frozenset({0}))}, "1 of 2 ranks are up"),
+        ({"engine": None}, "the engine has not answered yet"),
+        ({"engine": EngineView(False, 980.0, 1, READING)}, "the engine has not answered for 20 s"),
+        ({"engine": IDLE, "progress_unix_s": 1.7e9 + 800.0}, "no work and no probe was seen done for 200 s"),
+        ({"memory": (GOOD[0], node("b", 999.8, 3 * GIB))}, "b is below its memory floor"),
+        ({"memory": (GOOD[0], node("b", 990.0, 6 * GIB))}, "b's memory was last read 10 s ago"),
+    ],
+)
+def test_a_serving_gang_that_would_not_answer_is_live_and_not_ready(changes: dict[str, Any], why: str) -> None:
+    shown = taken(a_view(**{"memory": GOOD, **changes}))
+    assert (shown.live, shown.ready, shown.why) == (True, False, why)
+    assert value(shown, catalog.READY) == 0.0
+
+
+def test_a_gang_at_work_is_ready_however_long_its_prompt_takes() -> None:
+    shown = taken(a_view(memory=GOOD, progress_unix_s=1.7e9))
+    assert (shown.ready, shown.why, value(shown, catalog.READY)) == (True, "", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"stepped_s": 970.0}, "the supervisor's loop has not turned for 30 s"),
+        ({"memory": (node("a", 960.0, 8 * GIB),)}, "no node's memory could be read for 40 s"),
+    ],
+)
+def test_a_supervisor_that_stands_still_is_not_live(changes: dict[str, Any], why: str) -> None:
+    shown = taken(a_view(**changes))
+    assert (shown.live, shown.ready, shown.why) == (False, False, why)
+
+
+def families(text: str, **reading: Any) -> EngineReading:
+    found = parse(text)
+    return replace(
+        READING,
+        histograms=tuple(f for f in found if f.type == "histogram"),
+        other=tuple(f for f in found if f.type != "histogram"),
+        **reading,
+    )
+
+
+def test_families_without_a_name_of_ours_pass_through_and_their_counters_never_go_back() -> None:
+    before = families(
+        "# HELP tensorfold:requests_total Requests.\n# TYPE tensorfold:requests_total counter\n"
+        'tensorfold:requests_total{status="200"} 5\ntensorfold:requests_total{status="400"} 1\n'
+        "# TYPE tensorfold:odd gauge\ntensorfold:odd 7\n"
+    )
+    after = families(
+        "# HELP tensorfold:requests_total Requests.\n"
+        '# TYPE tensorfold:requests_total counter\ntensorfold:requests_total{status="200"} 2\n'
+        "# TYPE tensorfold:odd gauge\ntensorfold:odd 3\n"
+    )
+    first = a_view(engine=EngineView(True, 999.0, 1, before))
+    second = a_view(1010.0, state=replace(a_view().state, launch=2), engine=EngineView(True, 1009.0, 2, after))
+    assert taken(first, second).foreign == (
+        Foreign(
+            "tensorfold_requests_total",
+            "counter",
+            "Requests.",
+            (
+                ("tensorfold_requests_total", {"status": "200"}, 7.0),
+                ("tensorfold_requests_total", {"status": "400"}, 1.0),
+            ),
+        ),
+        Foreign("tensorfold_odd", "gauge", "From the engine, as it came.", (("tensorfold_odd", {}, 3.0),)),
+    )
+
+
+def test_histograms_never_go_back_over_a_restart() -> None:
+    first = a_view()
+    again = replace(READING, histograms=READING.histograms[:1])
+    second = a_view(1010.0, state=replace(first.state, launch=2), engine=EngineView(True, 1009.0, 2, again))
+    assert value(taken(first, second), catalog.TIME_TO_FIRST_TOKEN) == Distribution(((0.5, 8.0), (float("inf"), 10.0)), 4.0)
+    assert value(taken(first, second), catalog.REQUEST_DECODE) == Distribution(((0.5, 4.0), (float("inf"), 5.0)), 2.0)
 
 
 def test_status_says_what_people_ask_for() -> None:

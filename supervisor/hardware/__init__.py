@@ -1,0 +1,1 @@
+"""A node's hardware as it runs: GPU, ports, disk and stalls, read the same way on every node."""

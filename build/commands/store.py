@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from build.commands.edge import NO_WAIT, Asked, ProjectCommand, option
 from build.errors import OutputDiffers, StoreDamaged, TwinfoldError, UsageError
+from build.graph import graph
 from build.graph.project import Project
 from build.graph.report import short
 from build.store import gc, generations, recheck, repair, roots, verify
@@ -37,13 +39,18 @@ class Repair(ProjectCommand):
     """Verify, and mend what is damaged."""
 
     name = "repair"
-    doc_purpose = "mend damaged paths of the store by making them again; exit 6 or 9 where that fails"
+    doc_purpose = (
+        "mend damaged paths of the store by making them again, remove those that nothing needs; exit 6 or 9 where one stays"
+    )
 
     def work(self, project: Project, _asked: Asked) -> int:
         """Repair."""
-        damaged = problems(project)
-        repair.repair(project, damaged)
-        project.report.line(f"{len(damaged)} mended" if damaged else "nothing to mend")
+        done = repair.repair(project, problems(project), needed(project))
+        parts = (("mended", done.mended), ("removed", done.removed), ("still damaged", done.failed))
+        said = ", ".join(f"{len(entries)} {what}" for what, entries in parts if entries)
+        if done.failed:
+            raise still_damaged(done.failed, said)
+        project.report.line(said or "nothing to mend")
         return 0
 
 
@@ -127,25 +134,41 @@ class Rollback(ProjectCommand):
 
 def problems(project: Project) -> tuple[verify.Problem, ...]:
     """What is wrong with what is there, and with what generations, launches and roots need."""
-    needed = roots.reached(project.store, roots.every(project.state, EVERY), strict=False)
     begun = {r.entry for r in present(project) if project.store.path(r.entry).exists()}
     with project.report.running(str(project.store.root), "reading"):
-        return verify.verify(project.store, needed | begun, project.report.line)
+        return verify.verify(project.store, rooted(project) | begun, project.report.line)
+
+
+def rooted(project: Project) -> frozenset[str]:
+    """What every generation, launch and explicit root needs, as far as records tell."""
+    return roots.reached(project.store, roots.every(project.state, EVERY), strict=False)
+
+
+def needed(project: Project) -> frozenset[str]:
+    """That, and what the present graph would use: all else is garbage."""
+    return rooted(project) | roots.reached(project.store, present(project), strict=False)
+
+
+def still_damaged(failed: Mapping[str, TwinfoldError], said: str) -> TwinfoldError:
+    """One error for all: with the exit code that they share, else that of a damaged store."""
+    kinds = {type(error) for error in failed.values()}
+    entry, error = next(iter(failed.items()))
+    kind = kinds.pop() if len(kinds) == 1 else StoreDamaged
+    more = "" if len(failed) == 1 else f" (and {len(failed) - 1} more, above)"
+    way = "; `doit` makes a new generation without it, `doit gc --keep 1` then forgets the old ones"
+    return kind(f"{said}: {short(entry)}: {error}{more}{way if kind is StoreDamaged else ''}")
 
 
 def present(project: Project) -> tuple[Root, ...]:
-    """What the present graph would use of the store, as far as it is known."""
+    """What the present graph would use of the store, as far as it is known: the lock's outputs stand in for what is not there."""
     try:
-        names = list(project.graph)
+        made_from, lock = project.graph.values(), project.lock
     except TwinfoldError as error:
         project.report.line(f"note: target {project.target} as it stands counts for nothing here: {error}")
         return ()
-    found = []
-    for name in names:
-        try:
-            entry = project.resolve(name).entry
-        except TwinfoldError:  # a damaged record: what it would have led to is reached otherwise, or not at all
-            continue
-        if entry is not None:
-            found.append(Root(entry, f"target {project.target}"))
-    return tuple(found)
+
+    def index(key: str, name: str) -> str | None:
+        return project.store.output(key, name) or lock.expected(name, key)
+
+    resolved = graph.resolve(made_from, index).values()
+    return tuple(Root(r.entry, f"target {project.target}") for r in resolved if r.entry is not None)

@@ -112,6 +112,8 @@ class Project:
         found = self.resolve(name)
         if found.key is None:
             raise BuildFailed(f"{name} cannot be made yet: an input of it is missing")
+        if found.entry in self.store.unreadable:
+            self.report.line(f"note: {self.store.unreadable[str(found.entry)].removesuffix(': run `doit repair`')}: made again")
         started_s = time.monotonic()
         with self.report.running(name), durable.told(name):
             record = self.produce(found, found.key, started_s)

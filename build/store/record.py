@@ -129,6 +129,10 @@ def from_json(content: bytes, entry: str) -> Record:
     """Read a record; ``StoreDamaged`` where it is none, of another format, or of another path than ``entry``."""
     try:
         raw = json.loads(content)
+        if raw["format"] != FORMAT:
+            raise StoreDamaged(
+                f"the record of {entry} has format {raw['format']}, wanted {FORMAT}: made by another version of twinfold"
+            )
         record = Record(
             key=str(raw["key"]),
             name=str(raw["name"]),
@@ -144,12 +148,9 @@ def from_json(content: bytes, entry: str) -> Record:
             outside=str(raw["outside"]),
             by_place=bool(raw["by_place"]),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StoreDamaged(f"the record of {entry} is not readable ({error}): run `doit repair`") from None
-    if raw["format"] != FORMAT:
-        raise StoreDamaged(
-            f"the record of {entry} has format {raw['format']}, wanted {FORMAT}: made by another version of twinfold"
-        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        what = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise StoreDamaged(f"the record of {entry} is not readable ({what}): run `doit repair`") from None
     if record.entry != entry:
         raise StoreDamaged(f"the record of {entry} speaks of {record.entry}: run `doit repair`")
     return record

@@ -6,8 +6,9 @@ import ctypes
 import errno
 import os
 import time
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from build.artefacts import sources
@@ -27,20 +28,63 @@ RENAME_EXCHANGE = 2  # rename(2)
 NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
 
 
-def repair(project: Project, problems: Iterable[Problem]) -> None:
-    """Mend each, inputs first. ``StoreDamaged`` for what cannot be made again, ``OutputDiffers`` for another result."""
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of damaged paths, as entries; ``failed``: those that are needed and still damaged, and why."""
+
+    mended: tuple[str, ...]
+    removed: tuple[str, ...]
+    failed: Mapping[str, TwinfoldError]
+
+
+def repair(project: Project, problems: Iterable[Problem], needed: Collection[str]) -> Outcome:
+    """Mend each that can be mended, inputs first; one that cannot stops none of the others.
+
+    One that cannot and is not ``needed`` is garbage, and removed. A line is said of each.
+    """
     waiting = {p.entry: p for p in problems}
+    mended: list[str] = []
+    removed: list[str] = []
+    failed: dict[str, TwinfoldError] = {}
     while waiting:
-        wanted = {entry: _wanted(project, entry) for entry in waiting}
-        ready = [e for e, w in wanted.items() if w is not None and not any(i.entry in waiting for i in w.inputs.values())]
-        if not ready:
-            raise StoreDamaged(
-                f"{min(waiting)} cannot be made again: neither its record nor target {project.target} says from what"
-            )
-        for entry in ready:
-            known = wanted[entry]
-            assert known is not None
-            project.report.line(f"mended  {entry}: {_mend(project, waiting.pop(entry), known)}")
+        wanted = _wanted_all(project, waiting)
+        ready = [e for e, w in wanted.items() if not any(i.entry in waiting for i in w.inputs.values())]
+        for entry in ready or sorted(waiting.keys() - wanted.keys()):
+            problem = waiting.pop(entry)
+            try:
+                done = _mend(project, problem, _known(project, entry, wanted, failed))
+            except TwinfoldError as error:
+                if entry not in needed and _remove(project, entry):
+                    removed.append(entry)
+                    project.report.line(f"removed {entry}: {problem.what}; nothing needs it")
+                else:
+                    failed[entry] = error
+                    project.report.line(f"failed  {entry}: {error}")
+            else:
+                mended.append(entry)
+                project.report.line(f"mended  {entry}: {done}")
+    return Outcome(tuple(mended), tuple(removed), failed)
+
+
+def _known(project: Project, entry: str, wanted: Mapping[str, Record], failed: Mapping[str, TwinfoldError]) -> Record:
+    """What an entry is made from; ``StoreDamaged`` where nothing says it, or where that is damaged itself."""
+    if entry not in wanted:
+        raise StoreDamaged(f"cannot be made again: neither its record nor target {project.target} says from what")
+    broken = sorted(i.entry for i in wanted[entry].inputs.values() if i.entry in failed)
+    if broken:
+        raise StoreDamaged(f"cannot be made again: {broken[0]}, which it is made from, is damaged too")
+    return wanted[entry]
+
+
+def _remove(project: Project, entry: str) -> bool:
+    """Take an entry away; False where the file system refuses."""
+    with suppress(OSError):
+        with project.store.exclusive():
+            away = project.store.discard(entry)
+        if away is not None:
+            durable.remove_tree(away.parent)
+        return True
+    return False
 
 
 def remake(project: Project, wanted: Record, cache: Path | None = None) -> tuple[Path, tuple[hashing.Entry, ...]]:
@@ -103,7 +147,7 @@ def _remake(project: Project, wanted: Record) -> tuple[Path, tuple[hashing.Entry
         return remake(project, wanted, project.state / "cache")
     except BuildFailed as error:
         if wanted.builder == sources.BUILDER:
-            raise StoreDamaged(f"{wanted.entry} cannot be made again, the checkout has other bytes by now: {error}") from None
+            raise StoreDamaged(f"cannot be made again, the checkout has other bytes by now: {error}") from None
         raise
 
 
@@ -141,31 +185,34 @@ def _put(store: Store, made: Path, new: Record) -> None:
         store.write_record(new)
 
 
-def _wanted(project: Project, entry: str) -> Record | None:
-    """What the path must be: its own record where that is sound, else what the present graph would make it from."""
+def _wanted_all(project: Project, entries: Iterable[str]) -> dict[str, Record]:
+    """What each path must be, where that is known: as its own record says, else as the present graph would make it."""
+    own = {entry: _own(project, entry) for entry in entries}
+    strange = [entry for entry, found in own.items() if found is None]
+    return {e: r for e, r in own.items() if r is not None} | (_from_graph(project, strange) if strange else {})
+
+
+def _own(project: Project, entry: str) -> Record | None:
+    """A path's own record, where that is sound."""
     try:
         own = record.from_json(project.store.record_path(entry).read_bytes(), entry)
-        if record.key_of(own) == own.key and hashing.tree_hash(own.files) == own.output:
-            return own
-    except (OSError, TwinfoldError):
-        pass
-    return _from_graph(project, entry)
-
-
-def _from_graph(project: Project, entry: str) -> Record | None:
-    def index(key: str, name: str) -> str | None:
-        try:
-            return project.store.output(key, name)
-        except StoreDamaged:
-            return None
-
-    resolved = graph.resolve(project.graph.values(), index)
-    found = next((r for r in resolved.values() if r.entry == entry), None)
-    if found is None or found.key is None:
+    except (OSError, StoreDamaged):
         return None
-    inputs = {role: resolved[name] for role, name in found.artefact.inputs.items()}
-    made = Made(found.artefact, found.key, 0.0, project.host, project.outside(found.artefact))
-    return replace(record.record_of(made, inputs, ()), output=_expected(project, found))
+    return own if record.key_of(own) == own.key and hashing.tree_hash(own.files) == own.output else None
+
+
+def _from_graph(project: Project, entries: Iterable[str]) -> dict[str, Record]:
+    try:
+        resolved = graph.resolve(project.graph.values(), project.store.output)
+    except TwinfoldError:  # a target that cannot be read says nothing of any path
+        return {}
+    found = {}
+    for one in (r for r in resolved.values() if r.entry in set(entries)):
+        assert one.key is not None
+        inputs = {role: resolved[name] for role, name in one.artefact.inputs.items()}
+        made = Made(one.artefact, one.key, 0.0, project.host, project.outside(one.artefact))
+        found[str(one.entry)] = replace(record.record_of(made, inputs, ()), output=_expected(project, one))
+    return found
 
 
 def _expected(project: Project, found: Resolved) -> str:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from build.artefacts import bundles
 from build.errors import StoreDamaged, UsageError
 from build.store import durable, generations
 from build.store.generations import Generation
@@ -88,7 +90,8 @@ def every(state_dir: Path, keep: int) -> tuple[Root, ...]:
 
 
 def reached(store: Store, roots: Iterable[Root], *, strict: bool) -> frozenset[str]:
-    """Every entry that the roots reach. ``strict``: ``StoreDamaged`` where a record is missing, which hides what it reaches."""
+    """Every entry that the roots reach. ``strict``: ``StoreDamaged`` where a record is missing or unreadable, which hides what
+    it reaches; else what can still be read of it counts."""
     found: set[str] = set()
     waiting = [(r.entry, r.why) for r in roots]
     while waiting:
@@ -96,11 +99,17 @@ def reached(store: Store, roots: Iterable[Root], *, strict: bool) -> frozenset[s
         if entry in found:
             continue
         found.add(entry)
-        try:
-            there = store.find(entry)
-        except StoreDamaged:
-            there = None
+        there = store.find(entry)
         if there is None and strict:
             raise StoreDamaged(f"{entry}, which {why} needs, is not whole: run `doit repair` first")
-        waiting += [(i.entry, why) for i in there.inputs.values()] if there else []
+        waiting += [(name, why) for name in ([i.entry for i in there.inputs.values()] if there else _mentioned(store, entry))]
     return frozenset(found)
+
+
+def _mentioned(store: Store, entry: str) -> list[str]:
+    """Paths of the store that an unreadable record, or the bundle that it spoke of, still names."""
+    names: set[str] = set()
+    for file in (store.record_path(entry), store.path(entry) / bundles.FILE):
+        with suppress(OSError):
+            names |= set(ENTRY.findall(file.read_text(encoding="utf-8", errors="replace")))
+    return sorted(name for name in names if store.path(name).exists())

@@ -1,6 +1,7 @@
 """The content-addressed store: ``<key>-<name>`` paths, each with its record ``<key>-<name>.json`` beside it.
 
-The record is written last: a path without one is garbage, whatever it holds. Work happens in ``tmp/`` on the same file
+The record is written last: a path without a readable one is garbage, whatever it holds, and is made again where something needs
+it. Work happens in ``tmp/`` on the same file
 system; contents and folders are fsynced before the rename, and paths are read-only afterwards. Two processes that make the
 same artefact at once are both right: the second finds the first's record and drops its own work.
 """
@@ -30,6 +31,7 @@ class Store:
         self.root = root
         self.hash_file = hash_file
         self.scratch = scratch.Scratch(root / TMP)
+        self.unreadable: dict[str, str] = {}  # entry -> what is wrong with its record, of those that were asked for
         self._seen: dict[str, Record] = {}
 
     def path(self, entry: str) -> Path:
@@ -41,7 +43,7 @@ class Store:
         return self.root / f"{entry}.json"
 
     def find(self, entry: str) -> Record | None:
-        """The record of a finished entry; None where there is none or its path is gone. Contents are not read."""
+        """The record of a finished entry; None where none can be read or its path is gone. Contents are not read."""
         seen = self._seen.get(entry)
         if seen is not None:
             return seen
@@ -51,7 +53,14 @@ class Store:
                 content = file.read()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        found = record.from_json(content, entry)
+        except IsADirectoryError:
+            self.unreadable[entry] = f"the record of {entry} is a folder: run `doit repair`"
+            return None
+        try:
+            found = record.from_json(content, entry)
+        except StoreDamaged as error:
+            self.unreadable[entry] = str(error)
+            return None
         if not os.path.lexists(path):
             return None
         self._seen[entry] = found
@@ -77,15 +86,20 @@ class Store:
             there = self.find(new.entry)
             if there is None:
                 self._put(made, new)
-                return new
         durable.remove_tree(made)
-        return there
+        return there or new
 
     def _put(self, made: Path, new: Record) -> None:
+        """A path without a readable record (its maker died, or the record is damaged) stays where it holds the same."""
         target = self.root / new.entry
-        if os.path.lexists(target):  # its maker died between the rename and the record
+        if new.entry in self.unreadable:
+            self.forget(new.entry)
+        if os.path.lexists(target) and not _holds(target, new):
             self.discard(new.entry)
-        made.rename(target)
+        if os.path.lexists(target):
+            durable.seal(target)
+        else:
+            made.rename(target)
         durable.seal_top(target)
         durable.sync_folder(self.root)
         self.write_record(new)
@@ -109,7 +123,7 @@ class Store:
     def forget(self, entry: str) -> None:
         """Take an entry's record away: from now on its path counts for nothing."""
         self._seen.pop(entry, None)
-        self.record_path(entry).unlink(missing_ok=True)
+        durable.remove_tree(self.record_path(entry))
         durable.sync_folder(self.root)
 
     def discard(self, entry: str) -> Path | None:
@@ -140,3 +154,11 @@ class Store:
     def close(self) -> None:
         """Remove this process's scratch."""
         self.scratch.close()
+
+
+def _holds(path: Path, wanted: Record) -> bool:
+    """True where a path has just what a record says; read now."""
+    try:
+        return hashing.tree(path) == wanted.files
+    except (OSError, ValueError):
+        return False

@@ -79,14 +79,46 @@ def test_gc_says_what_would_go_and_takes_nothing_that_a_running_gang_uses(projec
     assert "every byte as recorded" in run(project, "verify")
 
 
-def test_a_damaged_record_stops_doit_and_gc_with_6(project: toy.Toy) -> None:
-    record = project.store.record_path(str(project.resolve("part").entry))
+def tear(project: toy.Toy, name: str) -> Path:
+    """Leave a record as a torn file."""
+    record = project.store.record_path(str(project.resolve(name).entry))
     record.unlink()
     record.write_text("{")
-    assert "run `doit repair`" in run(project, code=6)
+    return record
+
+
+@pytest.mark.parametrize("verb", ["repair", "run"])
+def test_a_damaged_record_stops_gc_and_rollback_until_repair_or_a_build_has_made_it_again(project: toy.Toy, verb: str) -> None:
+    record = tear(project, "part")
+    before = sorted(project.store.root.iterdir())
+    assert "is not readable" in run(project, "verify", code=6)
     assert "run `doit repair` first" in run(project, "gc", code=6)
-    assert "mended" in run(project, "repair")
+    assert "run `doit repair` first" in run(project, "rollback", "--to", "3", code=6)
+    assert sorted(project.store.root.iterdir()) == before
+    said = run(project, verb)
+    assert f"{record.stem} is not readable" in said
+    assert ("1 mended" in said) if verb == "repair" else ("built   part" in said)
+    assert "every byte as recorded" in run(project, "verify")
     assert "nothing to do" in run(project)
+
+
+def test_repair_goes_on_past_what_it_cannot_mend_and_ends_with_6_and_the_way_out(project: toy.Toy) -> None:
+    """The first generation's text is no longer in the checkout: its bytes cannot be made again."""
+    first = roots.reached(project.store, [roots.Root(generations.find(project.state, "toy", 1).bundle_entry, "")], strict=True)
+    (words,) = (e for e in first if e.endswith("-words"))
+    (project.store.path(words) / "words.txt").chmod(0o644)
+    (project.store.path(words) / "words.txt").write_text("omega")
+    garbage = f"{'0' * 32}-garbage"
+    (project.store.root / garbage).mkdir()
+    (project.store.root / f"{garbage}.json").write_text('{"format": 0}')
+    tear(project, "part")
+    said = run(project, "repair", code=6)
+    assert f"failed  {words}: cannot be made again, the checkout has other bytes by now" in said
+    assert f"removed {garbage}: " in said
+    assert "error: 1 mended, 1 removed, 1 still damaged: " in said
+    assert "`doit gc --keep 1` then forgets the old ones" in said
+    run(project, "gc", "--keep", "1")
+    assert "every byte as recorded" in run(project, "verify")
 
 
 def test_the_lock_is_checked_with_exit_1(project: toy.Toy) -> None:

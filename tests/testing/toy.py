@@ -168,6 +168,14 @@ def problems(project: Project) -> tuple[verify.Problem, ...]:
     return verify.verify(project.store, wanted)
 
 
+def mend(project: Project) -> repair.Outcome:
+    """What ``doit repair`` does of a toy: everything that its generations and its sources need counts as needed."""
+    made = (g.bundle_entry for g in generations.every(project.state, "toy"))
+    named = (entry for name in project.graph if (entry := project.resolve(name).entry) is not None)
+    needed = roots.reached(project.store, [roots.Root(entry, "it") for entry in (*made, *named)], strict=False)
+    return repair.repair(project, problems(project), needed)
+
+
 def problems_of(state: Path, bundle_entry: str) -> tuple[verify.Problem, ...]:
     """What is wrong with what one bundle needs."""
     reached = {bundle_entry}
@@ -189,7 +197,7 @@ def _main(where: str, state: str, verb: str) -> None:
         elif verb == "gc":
             gc.carry_out(project.store, project.state, 1, ())
         elif verb == "repair":
-            repair.repair(project, problems(project))
+            mend(project)
         elif verb == "rollback":
             generations.select(project.state, "toy", 1)
     finally:

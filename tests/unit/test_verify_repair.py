@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 import pytest
 
 from build.errors import OutputDiffers, StoreDamaged
 from build.locks.pins import Lock, Output
-from build.store import durable, hashing, recheck, repair, verify
+from build.store import durable, hashing, recheck, repair, roots, verify
 from tests.testing import toy
 
 
@@ -93,7 +93,7 @@ def test_damage_is_found_told_and_mended(project: toy.Toy, kind: str) -> None:
     found = toy.problems(again)
     assert [p.entry for p in found] == [entry]
     assert said in found[0].what
-    repair.repair(again, found)
+    assert toy.mend(again).mended == (entry,)
     again.close()
     last = toy.Toy(project.checkout, project.state)
     assert toy.problems(last) == ()
@@ -108,7 +108,7 @@ def test_two_damaged_paths_are_mended_inputs_first(project: toy.Toy) -> None:
     again = toy.Toy(project.checkout, project.state)
     found = toy.problems(again)
     assert len(found) == 3
-    repair.repair(again, found)
+    assert len(toy.mend(again).mended) == 3
     assert toy.problems(again) == ()
 
 
@@ -122,18 +122,125 @@ def test_garbage_that_nothing_needs_is_no_damage(project: toy.Toy) -> None:
     assert toy.problems(project) == ()
 
 
+def old_form(path: Path) -> None:
+    """A record as an earlier version might have written it."""
+    put_record(path, path.read_bytes().replace(b'"format": 1', b'"format": 0').replace(b'"by_place": false, ', b""))
+
+
+def repaired(project: toy.Toy, problems: Iterable[verify.Problem], needed: Collection[str]) -> repair.Outcome:
+    """Repair from a fresh start; what it said is in ``project``'s report."""
+    return repair.repair(toy.Toy(project.checkout, project.state), problems, needed)
+
+
 def test_a_path_whose_sources_are_gone_cannot_be_mended_and_stays_damaged(project: toy.Toy) -> None:
     same_length(project.store.path(entry_of(project, "words")) / "words.txt")
     entry = entry_of(project, "words")
     toy.checkout(project.checkout, "other words")
+    done = repaired(project, [verify.Problem(entry, "other content")], {entry})
+    assert "other bytes by now" in str(done.failed[entry])
+    assert isinstance(done.failed[entry], StoreDamaged)
+    assert project.store.path(entry).exists()
+
+
+def test_what_is_made_from_a_path_that_cannot_be_mended_is_not_made_from_its_wrong_bytes(project: toy.Toy) -> None:
+    words, shouted = entry_of(project, "words"), entry_of(project, "shouted")
+    same_length(project.store.path(words) / "words.txt")
+    same_length(project.store.path(shouted) / "run.sh")
+    damaged = hashing.tree(project.store.path(shouted))
+    toy.checkout(project.checkout, "other words")
+    done = repaired(project, [verify.Problem(e, "other content") for e in (shouted, words)], {words, shouted})
+    assert set(done.failed) == {words, shouted}
+    assert f"{words}, which it is made from, is damaged too" in str(done.failed[shouted])
+    assert hashing.tree(project.store.path(shouted)) == damaged
+
+
+def test_one_path_that_cannot_be_mended_stops_none_of_the_others(project: toy.Toy) -> None:
+    strange = f"{'0' * 32}-strange"
+    (project.store.root / strange).mkdir()
+    put(project.store.record_path(strange), b"{}")
+    same_length(project.store.path(entry_of(project, "part")) / "words.txt")
+    done = repaired(project, toy.problems(project), {strange, entry_of(project, "part")})
+    assert done.mended == (entry_of(project, "part"),)
+    assert list(done.failed) == [strange]
+    assert "neither its record nor target toy says from what" in str(done.failed[strange])
+
+
+def test_what_cannot_be_mended_and_nothing_needs_is_removed(project: toy.Toy) -> None:
+    strange = f"{'0' * 32}-strange"
+    (project.store.root / strange / "deep").mkdir(parents=True)
+    put(project.store.record_path(strange), b"{}")
     again = toy.Toy(project.checkout, project.state)
-    with pytest.raises(StoreDamaged, match="other bytes by now"):
-        repair.repair(again, [verify.Problem(entry, "other content")])
+    assert [p.entry for p in toy.problems(again)] == [strange]
+    done = toy.mend(again)
+    again.close()
+    assert (done.removed, dict(done.failed)) == ((strange,), {})
+    assert not [p for p in project.store.root.rglob("*") if "strange" in p.name]
+    assert toy.problems(toy.Toy(project.checkout, project.state)) == ()
 
 
-def test_a_path_that_nothing_describes_is_named(project: toy.Toy) -> None:
-    with pytest.raises(StoreDamaged, match=f"{'0' * 32}-strange cannot be made again"):
-        repair.repair(project, [verify.Problem(f"{'0' * 32}-strange", "its record is gone")])
+@pytest.mark.parametrize("generation_stays", [True, False])
+def test_a_store_whose_records_are_all_of_an_older_form_is_mended(project: toy.Toy, generation_stays: bool) -> None:
+    before = {e: hashing.tree(project.store.path(e)) for e in project.store.entries()}
+    for entry in before:
+        old_form(project.store.record_path(entry))
+    strange = f"{'0' * 32}-strange"
+    (project.store.root / strange).mkdir()
+    put(project.store.record_path(strange), b'{"format": 0}')
+    if not generation_stays:
+        durable.remove_tree(project.state / "generations")
+    again = toy.Toy(project.checkout, project.state)
+    done = toy.mend(again)
+    again.close()
+    assert done.removed == (strange,)
+    assert set(done.mended) == before.keys()
+    assert not done.failed
+    last = toy.Toy(project.checkout, project.state)
+    assert toy.problems(last) == ()
+    assert {e: hashing.tree(last.store.path(e)) for e in last.store.entries()} == before
+
+
+def test_what_an_unreadable_bundle_record_hides_is_still_read_from_its_bundle(project: toy.Toy) -> None:
+    bundle, part = entry_of(project, "bundle"), entry_of(project, "part")
+    put(project.store.path(bundle) / "bundle.json", f'{{"model": {{"entry": "{part}", "inside": ""}}}}'.encode())
+    put_record(project.store.record_path(bundle), b"")
+    fresh = toy.Toy(project.checkout, project.state)
+    reached = roots.reached(fresh.store, [roots.Root(bundle, "it")], strict=False)
+    assert {part, entry_of(fresh, "shouted"), entry_of(fresh, "words")} <= reached
+    with pytest.raises(StoreDamaged, match="is not whole"):
+        roots.reached(fresh.store, [roots.Root(bundle, "it")], strict=True)
+
+
+@pytest.mark.parametrize("form", ["empty", "older", "folder"])
+def test_a_build_makes_what_has_an_unreadable_record_again_and_keeps_the_path_where_it_holds_the_same(
+    project: toy.Toy, form: str
+) -> None:
+    entry = entry_of(project, "shouted")
+    record, inode = project.store.record_path(entry), (project.store.path(entry) / "run.sh").stat().st_ino
+    if form == "older":
+        old_form(record)
+    else:
+        record.unlink()
+        record.mkdir() if form == "folder" else record.write_bytes(b"")
+    again = toy.Toy(project.checkout, project.state)
+    again.report._stream = said = io.StringIO()
+    assert toy.make_all(again) == ["shouted"]
+    again.close()
+    assert f"note: the record of {entry} " in said.getvalue()
+    assert (project.store.path(entry) / "run.sh").stat().st_ino == inode
+    last = toy.Toy(project.checkout, project.state)
+    assert toy.problems(last) == ()
+    assert toy.make_all(last) == []
+
+
+def test_a_build_replaces_other_bytes_under_an_unreadable_record(project: toy.Toy) -> None:
+    entry = entry_of(project, "shouted")
+    before = hashing.tree(project.store.path(entry))
+    put_record(project.store.record_path(entry), b"{")
+    same_length(project.store.path(entry) / "run.sh")
+    again = toy.Toy(project.checkout, project.state)
+    assert toy.make_all(again) == ["shouted"]
+    assert hashing.tree(project.store.path(entry)) == before
+    assert toy.problems(toy.Toy(project.checkout, project.state)) == ()
 
 
 def unsteady(project: toy.Toy) -> None:
@@ -147,8 +254,9 @@ def test_another_result_is_not_put_in_place(project: toy.Toy) -> None:
     unsteady(project)
     same_length(project.store.path(entry) / "inner" / "big.bin")
     damaged = hashing.tree(project.store.path(entry))
-    with pytest.raises(OutputDiffers, match="nothing was changed"):
-        repair.repair(project, [verify.Problem(entry, "other content")])
+    done = repair.repair(project, [verify.Problem(entry, "other content")], {entry})
+    assert isinstance(done.failed[entry], OutputDiffers)
+    assert "nothing was changed" in str(done.failed[entry])
     assert hashing.tree(project.store.path(entry)) == damaged
 
 
@@ -168,7 +276,7 @@ def test_a_vanished_record_whose_bytes_are_as_locked_costs_no_rebuild(project: t
     project.store.record_path(str(found.entry)).unlink()
     unsteady(project)
     again = toy.Toy(project.checkout, project.state, lock=lock)
-    repair.repair(again, toy.problems(again)[:1] and [verify.Problem(str(found.entry), "its record is gone")])
+    assert repair.repair(again, [verify.Problem(str(found.entry), "its record is gone")], {str(found.entry)}).mended
     assert again.ready("shouted")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
 from typing import Any
 
 from doit.cmd_list import List as StockList
@@ -15,7 +16,7 @@ from build.graph.report import short
 from build.graph.runlock import RunLock
 from build.graph.schedule import Schedule
 
-SHOWN = 20  # names of outputs that are not locked
+SHOWN = 3  # names of outputs that are not locked; `doit lock --check` lists them all
 
 
 class List(edge.Guarded, StockList):  # type: ignore[misc] # doit is untyped
@@ -67,11 +68,18 @@ class Run(edge.Guarded, StockRun):  # type: ignore[misc] # doit is untyped
         return 0
 
 
+def unlocked(names: Sequence[str]) -> str:
+    """How many outputs the lock does not have, and a few of them; "" where it has all."""
+    if not names:
+        return ""
+    if len(names) <= SHOWN:
+        return f"; not locked: {', '.join(names)}"
+    return f"; {len(names)} not locked: {', '.join(names[:SHOWN])}, … (`doit lock --check` lists them)"
+
+
 def closing(project: Project, *, whole: bool) -> str:
     """The one line that a build ends with."""
-    loose = project.not_locked()
-    more = f" and {len(loose) - SHOWN} more" if len(loose) > SHOWN else ""
-    note = f"; not locked: {', '.join(loose[:SHOWN])}{more}" if loose else ""
+    note = unlocked(project.not_locked())
     made = f"{len(project.built)} built" if project.built else "nothing to do"
     if not whole:
         return f"{project.target}: {made}{note}"

@@ -197,7 +197,7 @@ def test_an_edit_is_told_as_not_locked_until_it_is_recorded(tmp_path: Path) -> N
     edit(a_text(here), " is ", " iz ")
     built = doit(state=state, checkout=here)
     assert built.returncode == 0, built.stderr
-    assert re.search(r"not locked: trained, checkpoint, ", built.stdout)
+    assert re.search(r"; \d+ not locked: trained, checkpoint, \S+, … \(`doit lock --check` lists them\)$", built.stdout)
     assert doit("lock", "--check", state=state, checkout=here).returncode == 1
     assert "locked  trained" in doit("lock", "--record", state=state, checkout=here).stdout
     assert "not locked" not in doit(state=state, checkout=here).stdout

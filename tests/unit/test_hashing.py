@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import hashlib
+import mmap
 import os
 import sqlite3
 import time
@@ -10,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from build.store import fingerprints, hashing
+from build.store import direct, fingerprints, hashing
 from build.store.fingerprints import Fingerprints
 
 BIG = b"x" * (fingerprints.SMALL_BYTES + 1)
@@ -132,3 +136,58 @@ def test_a_cache_that_is_no_database_costs_time_only(tmp_path: Path) -> None:
     cache = Fingerprints(tmp_path / "cache")
     assert cache.sha256(aged(tmp_path / "f", BIG)) == hashing.sha256_bytes(BIG)
     cache.save()
+
+
+def cached_pages(path: Path) -> int:
+    """Pages of a file that are in the page cache (mincore(2))."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as memory:
+        pages = (ctypes.c_ubyte * -(-len(memory) // mmap.PAGESIZE))()
+        first = ctypes.c_char.from_buffer(memory)
+        code = ctypes.CDLL(None, use_errno=True).mincore(ctypes.byref(first), ctypes.c_size_t(len(memory)), pages)
+        del first
+        assert code == 0, os.strerror(ctypes.get_errno())
+        return sum(page & 1 for page in pages)
+
+
+def cold(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return path
+
+
+BLOCK = direct.BLOCK_BYTES
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, 4096, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 4097])
+@pytest.mark.parametrize("way", ["sha256", "_dropping"])
+def test_every_way_to_read_a_large_file_comes_to_the_same_hash(tmp_path: Path, size: int, way: str) -> None:
+    content = bytes(range(251)) * (size // 251 + 1)
+    (tmp_path / "f").write_bytes(content[:size])
+    assert getattr(direct, way)(tmp_path / "f") == hashlib.sha256(content[:size]).hexdigest()
+
+
+def test_a_file_system_without_direct_reads_is_read_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_path: Path) -> str:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    (tmp_path / "f").write_bytes(b"content")
+    monkeypatch.setattr(direct, "_direct", refuse)
+    assert direct.sha256(tmp_path / "f") == hashlib.sha256(b"content").hexdigest()
+
+
+def test_hashing_a_large_file_leaves_the_page_cache_as_it_was(tmp_path: Path) -> None:
+    content = os.urandom(1 << 20) * (hashing.LARGE_BYTES >> 20) + b"end"
+    large = cold(tmp_path / "large", content)
+    if cached_pages(large):
+        pytest.skip("this file system is the page cache")
+    assert hashing.sha256_file(large) == hashlib.sha256(content).hexdigest()
+    assert cached_pages(large) == 0
+
+
+def test_a_file_that_gets_shorter_while_it_is_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "f").write_bytes(b"x" * (BLOCK + 4096))
+    monkeypatch.setattr(os, "preadv", lambda _fd, _blocks, _offset: 512)
+    with pytest.raises(OSError, match="read short"):
+        direct.sha256(tmp_path / "f")

@@ -14,6 +14,7 @@ from supervisor.hardware.facts import REASONS, Hardware, Port, read_hardware, th
 from supervisor.hardware.script import SCRIPT
 from supervisor.hardware.watch import HardwareWatch
 from supervisor.machine import Policy, State
+from tests.testing.cases import case
 from tests.testing.hardware import GIB, nvidia_smi, proc_tree, sys_tree
 
 
@@ -125,3 +126,27 @@ def test_a_node_that_cannot_be_read_keeps_its_last_reading_marked_as_old(tmp_pat
     watch._look()
     (old,) = board.view().hardware
     assert (old.up, old.hardware, old.at_s) == (False, good.hardware, good.at_s)
+
+
+def test_a_host_with_an_h200_is_read_whole() -> None:
+    one = case("hardware-h200")
+    seen, expect = read_hardware(one.text("input-head.txt")), one.expect
+    assert seen.gpus is not None
+    assert seen.engram is not None
+    (gpu,), (port,) = seen.gpus, seen.ports
+    found = {
+        "sm_mhz": gpu.sm_mhz,
+        "sm_max_mhz": gpu.sm_max_mhz,
+        "power_w": gpu.power_w,
+        "temperature_c": gpu.temperature_c,
+        "utilization_percent": gpu.utilization_percent,
+        "memory_total_mib": (gpu.memory_total_bytes or 0) >> 20,
+        "memory_used_mib": (gpu.memory_used_bytes or 0) >> 20,
+        "held_down_by": [reason for reason, holds in (throttles(gpu) or {"unknown": True}).items() if holds],
+        "ports": [port.device],
+        "mtu_bytes": port.mtu_bytes,
+        "engram_device": seen.engram.device,
+        "engram_reads": seen.engram.reads,
+        "disk_size_bytes": seen.disk_size_bytes,
+    }
+    assert found == expect

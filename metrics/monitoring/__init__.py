@@ -1,0 +1,1 @@
+"""Dashboards, rules and configuration for Prometheus and Grafana, generated from the catalogue."""

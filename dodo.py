@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-from doit import get_var
 
 from build.commands.database import NAME as DATABASE
 from build.commands.edge import Quiet, variables
@@ -23,7 +22,7 @@ def _supervisor_names() -> frozenset[str]:
     return names(*GROUPS)
 
 
-PROJECT = open_project(Path(__file__).resolve().parent, os.environ, variables(get_var), _supervisor_names)
+PROJECT = open_project(Path(__file__).resolve().parent, os.environ, variables(sys.argv[1:]), _supervisor_names)
 SCHEDULE = Schedule(PROJECT)
 DOIT_CONFIG = {
     "backend": DATABASE,

@@ -94,7 +94,7 @@ def whole(low: int, high: int) -> Parser[int]:
 
     def parse(raw: object) -> int:
         digits = str(raw).strip()
-        if isinstance(raw, (bool, float)) or not re.fullmatch(r"[+-]?\d+", digits) or not low <= int(digits) <= high:
+        if isinstance(raw, (bool, float)) or not re.fullmatch(r"[+-]?\d{1,40}", digits) or not low <= int(digits) <= high:
             raise ValueError(f"a whole number from {low} to {high}")
         return int(digits)
 
@@ -110,7 +110,7 @@ def number(low: float, high: float) -> Parser[float]:
             raise ValueError(wanted)
         try:
             value = float(raw)
-        except ValueError:
+        except (ValueError, OverflowError):
             raise ValueError(wanted) from None
         if not low <= value <= high:
             raise ValueError(wanted)
@@ -138,12 +138,22 @@ def _text(raw: object) -> str:
 def _path(raw: object) -> Path:
     if not _text(raw):
         raise ValueError("a path")
-    return Path(_text(raw)).expanduser()
+    try:
+        return Path(_text(raw)).expanduser()
+    except RuntimeError:  # "~" of nobody, or of somebody unknown here
+        raise ValueError('a path whose "~" is a home folder that is known here') from None
+
+
+def _word(raw: object) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", _text(raw)):
+        raise ValueError("a name of letters, digits, dots and dashes")
+    return _text(raw)
 
 
 flag = Parser(_flag)
 text = Parser(_text)
 path = Parser(_path)
+word = Parser(_word)
 
 
 def one_of(*choices: str) -> Parser[str]:
@@ -162,16 +172,16 @@ def optional(parser: Parser[T]) -> Parser[T | None]:
     return Parser(lambda raw: None if raw == "" else parser.parse(raw))
 
 
-def word_or(word: str, parser: Parser[T]) -> Parser[T | str]:
+def word_or(choice: str, parser: Parser[T]) -> Parser[T | str]:
     """The word itself, or what ``parser`` takes."""
 
     def parse(raw: object) -> T | str:
-        if raw == word:
-            return word
+        if raw == choice:
+            return choice
         try:
             return parser.parse(raw)
         except ValueError as error:
-            raise ValueError(f'"{word}" or {error}') from None
+            raise ValueError(f'"{choice}" or {error}') from None
 
     return Parser(parse)
 
@@ -189,14 +199,19 @@ pairs = Parser(_pairs)
 def default_state_dir(environ: Mapping[str, str]) -> Path:
     """``$XDG_DATA_HOME/twinfold``, else ``~/.local/share/twinfold``: outside the checkout, which people delete."""
     base = environ.get("XDG_DATA_HOME", "")
-    return (Path(base) if base.startswith("/") else Path("~/.local/share").expanduser()) / "twinfold"
+    if base.startswith("/"):
+        return Path(base) / "twinfold"
+    try:
+        return Path("~/.local/share/twinfold").expanduser()
+    except RuntimeError:  # a user id without an entry, and no HOME: containers have such
+        raise UsageError("there is no home folder to keep the state in: set HOME or TWINFOLD_STATE_DIR") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
     """Where things are, and which target is meant."""
 
-    target: str = setting(text, "demo", "the target: lockfiles/<target>.toml", change=Change.BUILD, recipe=False)
+    target: str = setting(word, "demo", "the target: lockfiles/<target>.toml", change=Change.BUILD, recipe=False)
     state_dir: Path | None = setting(
         optional(path), None, "store, generations, logs and run files (default: ~/.local/share/twinfold)", change=Change.BUILD
     )
@@ -256,7 +271,7 @@ def _find(
 ) -> tuple[object, Origin]:
     """The raw value that counts for one field, and where it stands."""
     if item.name in sources.flags:
-        return sources.flags[item.name], Origin("flag", "--" + item.name.replace("_", "-"))
+        return sources.flags[item.name], Origin("flag", "command line")
     upper = item.name.upper()
     bare = [upper] if item.metadata["recipe"] and upper not in AMBIENT else []
     for name in () if item.metadata["file_only"] else [PREFIX + upper, *bare]:
@@ -272,14 +287,20 @@ def _read(file: Path | None) -> tuple[dict[str, int], dict[str, object]]:
     if file is None:
         return {}, {}
     try:
+        if file.is_fifo() or file.is_dir():  # opening a pipe would wait for its writer
+            raise UsageError(f"{file} is no file of settings: move it away")
         content = file.read_text(encoding="utf-8-sig")
         table = tomllib.loads(content)
     except FileNotFoundError:
         return {}, {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read: {error}") from None
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file} is not UTF-8 text (byte {error.start}): write it anew") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file} is not valid TOML: {error}") from None
+    except (ValueError, RecursionError):  # an integer of thousands of digits, thousands of brackets
+        raise UsageError(f"{file} is not valid TOML: a number is too long or brackets stand too deep") from None
     lines: dict[str, int] = {}
     for number_, line in enumerate(content.splitlines(), 1):
         match = re.match(r"\s*(?:\[+\s*)?[\"']?([A-Za-z0-9_-]+)", line)
@@ -291,7 +312,8 @@ def _read(file: Path | None) -> tuple[dict[str, int], dict[str, object]]:
 def _unknown(key: str, file: Path | None, line: int | None, known: Iterable[str], where: str = "") -> str:
     near = difflib.get_close_matches(key.lower().replace("-", "_"), sorted(known), n=1, cutoff=0.6)
     place = where or f"{file}, line {line or 1}"
-    return f"unknown setting {key} ({place})" + (f": did you mean {near[0]}?" if near else ": docs/settings.md lists them all")
+    named = key if re.fullmatch(r"[\w.-]+", key) else _shown(key)
+    return f"unknown setting {named} ({place})" + (f": did you mean {near[0]}?" if near else ": docs/settings.md lists them all")
 
 
 def _refuse_lock_names(environ: Mapping[str, str]) -> None:

@@ -6,12 +6,13 @@ Argument parsing loads nothing heavy: ``supervisor --help`` answers at once.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from build.errors import TwinfoldError, UsageError
+from build.errors import Refused, TwinfoldError, UsageError
 from build.settings import Sources
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -23,6 +24,9 @@ EXIT_CODES = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. Errors are one line on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # no locale's lack of a character ends a command
     try:
         return _run(_parser().parse_args(argv), os.environ)
     except TwinfoldError as error:
@@ -33,6 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it once more
         return 0
+    except OSError as error:  # a state folder that cannot be read, a disk that is full
+        where = f" ({error.filename})" if error.filename else ""
+        print(f"error: {error.strerror or error}{where}", file=sys.stderr)
+        return Refused.exit_code
 
 
 def _run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -84,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     _command(commands, "restart", "replace the gang; settings given here and in this environment count")
     logs = _command(commands, "logs", "the ranks' output, interleaved")
     logs.add_argument("-f", "--follow", action="store_true", help="go on as it comes")
+    logs.add_argument("--all", action="store_true", help="also each look at /health and /metrics")
     logs.add_argument("--rank", type=int, help="one rank only")
     for name, help_ in (("smoke", "ask an endpoint the smoke question"), ("validate", "check an endpoint from all sides")):
         check = _command(commands, name, help_)

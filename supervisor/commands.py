@@ -63,13 +63,15 @@ def restart(_args: Namespace, sources: Sources) -> int:
 
 def logs(args: Namespace, sources: Sources) -> int:
     """``supervisor logs``: of the running gang; without a supervisor, of the ranks that are left."""
+    from supervisor.gang.logs import is_poll
+
     one = configure(sources)
     answers = control.ask(one.run_dir, {"do": "logs", "follow": args.follow, "rank": args.rank})
     if answers is None:
         return _logs_of_leftovers(one, args)
     end: Mapping[str, Any] = {}
     for end in answers:
-        if "line" in end:
+        if "line" in end and (args.all or not is_poll(end["line"])):
             print(f"rank {end['rank']} | {end['line']}", flush=args.follow)
     return _leave(end)
 
@@ -146,7 +148,7 @@ def _stop_leftovers(one: Configuration, *, force: bool) -> int:
 
 
 def _logs_of_leftovers(one: Configuration, args: Namespace) -> int:
-    from supervisor.gang.logs import lines
+    from supervisor.gang.logs import is_poll, lines
 
     runner = _runner(one)
     handles = [left.handle for left in runner.leftovers() if args.rank in (None, left.handle.rank)]
@@ -157,8 +159,10 @@ def _logs_of_leftovers(one: Configuration, args: Namespace) -> int:
         time.sleep(FOLLOW_S)
         return any(runner.poll(handle) is None for handle in handles)
 
-    for rank, line in lines(runner, lambda: handles, follow=args.follow, wait=wait):
-        print(f"rank {rank} | {line}", flush=args.follow)
+    follow = args.follow and any(runner.poll(handle) is None for handle in handles)
+    for rank, line in lines(runner, lambda: handles, follow=follow, wait=wait):
+        if args.all or not is_poll(line):
+            print(f"rank {rank} | {line}", flush=args.follow)
     return 0
 
 

@@ -1,7 +1,8 @@
 """The control socket: ``run/control.sock``, mode 0600, one JSON object a line in each direction.
 
-A request is one line, ``{"do": "status" | "stop" | "restart" | "logs", …}``. Answers are lines; the last one holds ``exit``, the
-exit code that the asking command leaves with, and ``error`` where there is something to say.
+A request is one line, ``{"do": "status" | "stop" | "restart" | "logs", …}``. ``{}`` acknowledges it at once, so that a supervisor
+that is stuck is told from one that has nothing to say yet. Answers are lines; the last one holds ``exit``, the exit code that the
+asking command leaves with, and ``error`` where there is something to say.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from build.errors import TwinfoldError
 NAME = "control.sock"
 REQUEST_BYTES = 1 << 20
 CONNECT_S = 5.0
+BREATH_S = 0.2
 
 Answers = Iterator[Mapping[str, Any]]
 Handler = Callable[[Mapping[str, Any]], Answers]
@@ -50,20 +53,24 @@ class ControlServer:
     def close(self, timeout_s: float = 2.0) -> None:
         """Stop listening; answers under way get a moment to end."""
         if self._socket:
+            listening, self._socket = self._socket, None
             with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-            self._socket.close()
-            self._socket = None
+                listening.shutdown(socket.SHUT_RDWR)
+            listening.close()
             (self._run_dir / NAME).unlink(missing_ok=True)
+        deadline = time.monotonic() + timeout_s
         for thread in list(self._threads):
-            thread.join(timeout_s)
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def _accept(self, listening: socket.socket) -> None:
         while True:
             try:
                 connection, _ = listening.accept()
             except OSError:
-                return
+                if self._socket is not listening:
+                    return
+                time.sleep(BREATH_S)  # out of descriptors for now: the socket itself is sound
+                continue
             thread = threading.Thread(target=self._serve, args=(connection,), name="control-answer", daemon=True)
             self._threads = {t for t in self._threads if t.is_alive()} | {thread}
             thread.start()
@@ -71,7 +78,11 @@ class ControlServer:
     def _serve(self, connection: socket.socket) -> None:
         connection.settimeout(CONNECT_S)
         with connection, contextlib.suppress(OSError), connection.makefile("rwb") as stream:
-            for answer in self._answers(stream.readline(REQUEST_BYTES)):
+            line = stream.readline(REQUEST_BYTES)
+            connection.settimeout(None)  # a reader may rest for as long as it likes: a pager does
+            stream.write(b"{}\n")
+            stream.flush()
+            for answer in self._answers(line):
                 stream.write(json.dumps(answer).encode() + b"\n")
                 stream.flush()
 
@@ -79,13 +90,15 @@ class ControlServer:
         try:
             request = json.loads(line)
             handler = self._handlers[request["do"]]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             yield {"exit": 2, "error": f"no such request: one of {', '.join(self._handlers)} in a JSON line was expected"}
             return
         try:
             yield from handler(request)
         except TwinfoldError as error:
             yield {"exit": error.exit_code, "error": str(error)}
+        except (ValueError, TypeError, AttributeError) as error:
+            yield {"exit": 2, "error": f"the request's fields are not as they should be: {error}"}
 
 
 def ask(run_dir: Path, request: Mapping[str, Any]) -> Answers | None:
@@ -96,7 +109,14 @@ def ask(run_dir: Path, request: Mapping[str, Any]) -> Answers | None:
         with _short_path(run_dir) as path:
             connection.connect(path)
         connection.sendall(json.dumps(request).encode() + b"\n")
+        if not connection.recv(1):  # the acknowledgement's first byte
+            raise ConnectionResetError
         connection.settimeout(None)
+    except TimeoutError:
+        connection.close()
+        raise TwinfoldError(
+            f"the supervisor of {run_dir.parent} does not answer, it is stopped or stuck: its pid is in {run_dir}/supervisor.lock"
+        ) from None
     except OSError:
         connection.close()
         return None
@@ -105,6 +125,7 @@ def ask(run_dir: Path, request: Mapping[str, Any]) -> Answers | None:
 
 def _lines(connection: socket.socket) -> Answers:
     with connection, connection.makefile("rb") as stream:
+        stream.readline()  # the rest of the acknowledgement
         for line in stream:
             yield json.loads(line)
 

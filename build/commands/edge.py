@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -21,7 +22,6 @@ from build.graph.project import Project
 from build.graph.runlock import RunLock
 from build.store.durable import reason
 
-VARIABLES = ("target", "world", "state_dir", "ablit")
 INTERRUPTED = 128 + signal.SIGINT
 
 
@@ -31,9 +31,10 @@ class Quiet(ZeroReporter):  # type: ignore[misc] # doit is untyped
     desc = "twinfold's own lines"
 
 
-def variables(get_var: Callable[[str], str | None]) -> dict[str, object]:
-    """doit's ``name=value`` arguments that twinfold knows."""
-    return {name: value for name in VARIABLES if (value := get_var(name)) is not None}
+def variables(argv: Sequence[str]) -> dict[str, object]:
+    """doit's ``name=value`` arguments, told as doit tells them. doit itself passes over names that nobody asks for."""
+    pairs = (word.partition("=") for word in argv if "=" in word and not word.startswith("-"))
+    return {name: value for name, _, value in pairs}
 
 
 def guarded(command: Callable[[], object]) -> int:
@@ -45,11 +46,23 @@ def guarded(command: Callable[[], object]) -> int:
     except TwinfoldError as error:
         return tell(error)
     except (CmdParseError, InvalidCommand, InvalidDodoFile, InvalidTask) as error:
-        return tell(UsageError(" ".join(str(error).split())))
+        return tell(UsageError(plain(str(error))))
     except OSError as error:
-        return tell(BuildFailed(reason(error)))
+        return reader_gone() if isinstance(error, BrokenPipeError) else tell(BuildFailed(reason(error)))
     except KeyboardInterrupt:
         return interrupted()
+
+
+def plain(parse_error: str) -> str:
+    """doit's complaint about arguments without the dump of its own objects."""
+    option = re.search(r"Error parsing \w+: (?P<what>.*?) \(parsing options:", parse_error, re.DOTALL)
+    value = re.search(r"Error parsing parameter '(?P<name>\w+)' <class '(?P<type>\w+)'>", parse_error)
+    if value:
+        kind = {"int": "a whole number", "bool": "yes or no"}.get(value["type"], "another value")
+        return f"{value['name'].replace('_', '-')}: wanted {kind}"
+    if option:
+        return f"{option['what']}: `doit help` lists the commands, `doit help COMMAND` the options of one"
+    return " ".join(parse_error.split())
 
 
 def tell(error: TwinfoldError) -> int:
@@ -57,6 +70,12 @@ def tell(error: TwinfoldError) -> int:
     sys.stderr.write(f"error: {error}\n")
     sys.stderr.flush()
     return error.exit_code
+
+
+def reader_gone() -> int:
+    """Whoever read our lines has enough of them (``doit list | head``): that is no failure."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it once more
+    return 0
 
 
 def interrupted() -> int:
@@ -102,12 +121,18 @@ class ProjectCommand(Command):  # type: ignore[misc] # doit is untyped
 
     cmd_options: tuple[dict[str, Any], ...] = NO_WAIT
 
+    takes_names = False
+
     def parse_execute(self, in_args: list[str]) -> int:
         """doit's entry to a command."""
+        if wants_help(in_args):
+            return show_help(self)
         return guarded(lambda: super(ProjectCommand, self).parse_execute(in_args))
 
     def execute(self, params: Any, args: list[str]) -> int:
         """Load dodo.py's project, take the lock, work."""
+        if args and not self.takes_names:
+            raise UsageError(f"`doit {self.name}` takes no names, and {args[0]} stands there: `doit help {self.name}`")
         project = dodo_project(params.get("dodoFile") or "dodo.py")
         lock = RunLock(project.state)
         try:
@@ -136,7 +161,20 @@ class Guarded:
 
     def parse_execute(self, in_args: list[str]) -> int:
         """doit's entry to a command."""
+        if wants_help(in_args):
+            return show_help(self)
         return guarded(lambda: super(Guarded, self).parse_execute(in_args))  # type: ignore[misc]
+
+
+def wants_help(in_args: list[str]) -> bool:
+    """Whether help is asked for as every other program is asked for it; doit itself has ``doit help COMMAND`` only."""
+    return any(word in {"-h", "--help"} for word in in_args)
+
+
+def show_help(command: Any) -> int:
+    """What ``doit help COMMAND`` shows."""
+    print(command.help())
+    return 0
 
 
 def leave_now(code: int) -> None:

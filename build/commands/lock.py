@@ -27,7 +27,7 @@ class Lock(ProjectCommand):
         if asked.options["check"]:
             return self._check(project)
         changed = locking.record(project, only) if asked.options["record"] else locking.pin(project, only)
-        project.report.line("\n".join(changed) if changed else f"{project.lock_path} says so already")
+        project.report.line("\n".join(changed) if changed else f"{project.lock_path} is up to date already")
         return 0
 
     def _check(self, project: Project) -> int:

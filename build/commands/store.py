@@ -60,6 +60,7 @@ class Check(ProjectCommand):
     name = "check"
     doc_purpose = "make artefacts again and compare; exit 9 where one comes out different"
     doc_usage = "[ARTEFACT...]"
+    takes_names = True
 
     def work(self, project: Project, asked: Asked) -> int:
         """Check the named artefacts, or all that are built."""
@@ -89,6 +90,9 @@ class Gc(ProjectCommand):
             project.report.line(f"{would}  generation {generation.number} of {generation.target}")
         for entry in done.entries:
             project.report.line(f"{would}  {short(entry)}")
+        if not done.entries and not done.generations:
+            project.report.line("nothing to remove: all that the store holds is needed")
+            return 0
         project.report.line(f"{len(done.entries)} paths, {done.bytes / GIB:.3f} GiB {would}")
         return 0
 

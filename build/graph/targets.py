@@ -198,4 +198,4 @@ def _bundle(wanted: Wanted, world: int, target: str, site: Site) -> Artefact:
 def _no_target(folder: Path, target: str) -> str:
     there = sorted(p.stem for p in folder.glob("*.toml") if not p.stem.endswith(".lock"))
     near = difflib.get_close_matches(target, there, n=1)
-    return f"no target is called {target!r}: " + (f"did you mean {near[0]}?" if near else f"there are {', '.join(there)}")
+    return f"no target is called {target!r}: " + (f"did you mean {near[0]}?" if near else f"this checkout has {', '.join(there)}")

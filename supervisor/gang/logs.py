@@ -18,6 +18,7 @@ from supervisor.runners.protocol import RankExit, RankHandle, Runner
 from supervisor.runners.records import write_json
 
 _FILE = re.compile(r"^(?P<launch>\d{8}T\d{6}Z-.+)-(?:rank\d+\.log\.gz|end\.json)$")
+_POLL = re.compile(r'"GET /(?:health|metrics) HTTP/1\.[01]" 200\b')
 _LEVEL = 3  # a log of 200 MiB within seconds: the next launch waits for it
 
 
@@ -76,6 +77,9 @@ def lines(
     With ``follow`` it goes on, over launches too, until ``wait`` (which sleeps a little) says no. A last line without an end
     is given when its rank has ended.
     """
+    if not follow:
+        yield from _written(runner, handles())
+        return
     cursors: dict[RankHandle, tuple[str, bytes]] = {}
     while True:
         found = False
@@ -86,9 +90,28 @@ def lines(
             cursors[handle] = (chunk.cursor, rest)
             found = found or bool(chunk.data)
             yield from ((handle.rank, line.decode(errors="replace")) for line in whole)
-        if not found and (not follow or not wait()):
+        if not found and not wait():
             yield from ((handle.rank, rest.decode(errors="replace")) for handle, (_, rest) in cursors.items() if rest)
             return
+
+
+def _written(runner: Runner, handles: Sequence[RankHandle]) -> Iterator[tuple[int, str]]:
+    """What is there now, a piece of each rank in turn. (Followers of containers have nothing to give in their first moment.)"""
+    pieces = {handle.rank: runner.whole_log(handle) for handle in handles}
+    rests = dict.fromkeys(pieces, b"")
+    while pieces:
+        for rank in tuple(pieces):
+            piece = next(pieces[rank], None)
+            *whole, rests[rank] = (rests[rank] + (piece or b"")).split(b"\n")
+            if piece is None:
+                del pieces[rank]
+                whole = [rests[rank]] if rests[rank] else []
+            yield from ((rank, line.decode(errors="replace")) for line in whole)
+
+
+def is_poll(line: str) -> bool:
+    """Whether the line tells of a look at the engine's health, such as the supervisor takes several times a second."""
+    return _POLL.search(line) is not None
 
 
 def _end(ended: Ended) -> dict[str, object]:

@@ -125,3 +125,43 @@ def test_the_lock_is_checked_with_exit_1(project: toy.Toy) -> None:
     said = run(project, "lock", "--check", code=1)
     assert "not locked shouted: no output for key" in said
     assert "`doit lock --record` mends it" in said
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["gc", "--bogus"], "option --bogus not recognized"),
+        (["--bogus"], "option --bogus not recognized"),
+        (["gc", "--keep=x"], "keep: wanted a whole number"),
+        (["gc", "x"], "`doit gc` takes no names"),
+        (["info", "nosuch"], "wants the name of one artefact"),
+        (["forget", "part"], "of no use here"),
+        (["dumpdb"], "of no use here"),
+    ],
+)
+def test_wrong_arguments_are_one_short_line(tmp_path: Path, argv: list[str], says: str) -> None:
+    said = refused(tmp_path, *argv)
+    assert says in said
+    assert len(said) < 200
+
+
+def test_help_is_given_as_every_program_gives_it(project: toy.Toy) -> None:
+    assert "--dry-run" in run(project, "gc", "--help")
+    assert "--to=ARG" in run(project, "rollback", "-h")
+
+
+def test_a_variable_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    assert refused(tmp_path, "list", "taget=demo") == (
+        "error: unknown variable taget=…: doit takes target, world, state_dir and ablit\n"
+    )
+
+
+def refused(tmp_path: Path, *argv: str) -> str:
+    """The one line with which doit, on the checkout's own graph, refuses."""
+    done = subprocess.run(
+        [sys.executable, "-m", "doit", *argv],
+        cwd=CHECKOUT, env=environment(tmp_path), capture_output=True, text=True, timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    return done.stderr

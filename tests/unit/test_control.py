@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from build.errors import GaveUp, Refused
+from build.errors import GaveUp, Refused, TwinfoldError
 from supervisor import control, service
 from supervisor.gang import ports
 
@@ -49,6 +51,50 @@ def test_an_error_travels_with_its_exit_code(run_dir: Path) -> None:
     assert list(control.ask(run_dir, {"do": "fail"}) or ()) == [{"exit": 5, "error": "stuck"}]
     (answer,) = control.ask(run_dir, {"do": "unheard of"}) or ()
     assert answer["exit"] == 2
+
+
+GARBAGE = [b"", b"\n", b"{}", b"[]", b"5", b'"x"', b"\xff\x00", b'{"do": []}', b'{"do": {}}', b"[" * 100_000]
+WRONG_FIELDS = [b'{"do": "count", "to": "x"}', b'{"do": "count", "to": [1]}']
+
+
+@pytest.mark.parametrize("line", [*GARBAGE, *WRONG_FIELDS], ids=lambda line: repr(line[:24]))
+def test_garbage_gets_an_answer_and_leaves_the_server_sound(run_dir: Path, line: bytes) -> None:
+    with connected(run_dir) as client:
+        client.sendall(line + b"\n")
+        client.shutdown(socket.SHUT_WR)
+        said = client.makefile("rb").read().splitlines()
+    assert json.loads(said[-1])["exit"] == 2
+    assert list(control.ask(run_dir, {"do": "count", "to": 1}) or ()) == [{"n": 0}, {"exit": 0}]
+
+
+def test_a_reader_may_rest_for_as_long_as_it_likes(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "CONNECT_S", 0.2)
+    many = 200_000  # megabytes of answers: far more than the socket holds
+    with connected(run_dir) as client:
+        client.sendall(json.dumps({"do": "count", "to": many}).encode() + b"\n")
+        time.sleep(0.6)  # three times as long as the request itself may take
+        assert len(client.makefile("rb").read().splitlines()) == many + 2
+
+
+def test_a_supervisor_that_does_not_answer_is_an_error_and_no_wait_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "CONNECT_S", 0.2)
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(str(tmp_path / control.NAME))
+        deaf.listen(4)
+        with pytest.raises(TwinfoldError, match="does not answer"):
+            control.ask(tmp_path, {"do": "status"})
+
+
+def connected(run_dir: Path) -> socket.socket:
+    client = socket.socket(socket.AF_UNIX)
+    fd = os.open(run_dir, os.O_PATH)
+    try:
+        client.connect(f"/proc/self/fd/{fd}/{control.NAME}")
+    finally:
+        os.close(fd)
+    return client
 
 
 def test_the_socket_is_for_its_owner_only(run_dir: Path) -> None:

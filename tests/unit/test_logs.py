@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.gang.logs import Ended, Keeping, lines, save
+from supervisor.gang.logs import Ended, Keeping, is_poll, lines, save
 from supervisor.runners.protocol import LogChunk, RankExit, RankHandle
 
 START = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
@@ -84,6 +84,33 @@ def test_lines_of_all_ranks_come_interleaved_and_whole() -> None:
     found = list(lines(shelf, handles, follow=False, wait=lambda: False))  # type: ignore[arg-type]
     assert [line for rank, line in found if rank == 0] == ["a long first line", "b"]
     assert [line for rank, line in found if rank == 1] == ["1", "2", "no end"]
+
+
+class Late(Shelf):
+    """As containers are read: the first look at a follower finds nothing yet."""
+
+    def read_log(self, handle: RankHandle, cursor: str = "") -> LogChunk:
+        return super().read_log(handle, cursor) if cursor else LogChunk(b"", "0")
+
+
+def test_what_is_written_comes_also_where_a_follower_has_nothing_at_first() -> None:
+    shelf = Late(rank0=b"a\nb\n", rank1=b"1")
+    found = list(lines(shelf, handles, follow=False, wait=lambda: False))  # type: ignore[arg-type]
+    assert sorted(found) == [(0, "a"), (0, "b"), (1, "1")]
+
+
+@pytest.mark.parametrize(
+    ("line", "poll"),
+    [
+        ('127.0.0.1 "GET /health HTTP/1.1" 200 -', True),
+        ('127.0.0.1 "GET /metrics HTTP/1.1" 200 -', True),
+        ('127.0.0.1 "GET /health HTTP/1.1" 503 -', False),
+        ('127.0.0.1 "GET /v1/models HTTP/1.1" 200 -', False),
+        ('127.0.0.1 "POST /v1/chat/completions HTTP/1.1" 200 -', False),
+    ],
+)
+def test_only_good_looks_at_the_engines_health_are_polls(line: str, poll: bool) -> None:
+    assert is_poll(line) is poll
 
 
 def test_following_goes_on_until_told_to_end() -> None:

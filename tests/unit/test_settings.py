@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,7 +42,7 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -
         Serve, toml=toml, tmp=tmp_path, environ={"PARALLEL": "2", "TWINFOLD_MAX_TOKENS": "2", "MAX_TOKENS": "9"}, parallel=3
     )
     assert (got.value.parallel, got.value.max_tokens, got.value.context) == (3, 2, 2048)
-    assert got.origins["parallel"].where == "--parallel"
+    assert got.origins["parallel"].where == "command line"
     assert got.origins["max_tokens"].where == "environment TWINFOLD_MAX_TOKENS"
     assert got.origins["context"].where == f"{tmp_path}/config.toml, line 3"
     assert got.origins["top_k"].kind == "default"
@@ -110,7 +112,18 @@ def test_a_misspelt_key_names_the_nearest(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [(b"port = \n", "not valid TOML"), (b"\xff\xfe", "cannot be read"), (b"port = 1\nport = 2\n", "not valid TOML")],
+    [
+        (b"port = \n", "not valid TOML"),
+        (b"port = 1\nport = 2\n", "not valid TOML"),
+        (b"port = " + b"9" * 5000, "not valid TOML"),
+        (b"port = " + b"[" * 5000 + b"]" * 5000, "not valid TOML"),
+        (b"\xff\xfe", "not UTF-8 text"),
+        (b'"a\\nb" = 1', "unknown setting"),
+        (b'"" = 1', 'unknown setting ""'),
+        (b"min_avail_gib = " + b"9" * 400, "wanted a number from 0 to 1024"),
+        (b"port = " + b"9" * 4000, "wanted a whole number"),
+        (b"engine_env = 5", "wanted a table"),
+    ],
 )
 def test_a_broken_file_is_one_clear_line(tmp_path: Path, content: bytes, says: str) -> None:
     file = tmp_path / "config.toml"
@@ -118,6 +131,32 @@ def test_a_broken_file_is_one_clear_line(tmp_path: Path, content: bytes, says: s
     with pytest.raises(UsageError, match=says) as caught:
         load(GROUPS, Sources(file), names(Places))
     assert str(file) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to(path)], ids=["pipe", "folder", "loop"])
+def test_what_is_no_file_of_settings_is_refused_at_once(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "config.toml")
+    with pytest.raises(UsageError, match=r"config.toml (is no file of settings|cannot be read)"):
+        load(GROUPS, Sources(tmp_path / "config.toml"), names(Places))
+
+
+@pytest.mark.parametrize("target", ["../../etc/passwd", "/etc", "", "a b", "x" * 3000, "\udcff", "a\nb"])
+def test_a_target_is_a_plain_name(target: str) -> None:
+    with pytest.raises(UsageError, match="target = "):
+        load([Places], Sources(None, {}, {"target": target}), names(*GROUPS))
+
+
+def test_a_home_that_is_not_known_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="home folder that is known here"):
+        load([Places], Sources(None, {}, {"state_dir": "~nobody-of-that-name/x"}), names(*GROUPS))
+
+    def nobody(_self: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", nobody)
+    with pytest.raises(UsageError, match="set HOME or TWINFOLD_STATE_DIR"):
+        default_state_dir({})
 
 
 def test_a_missing_file_and_one_with_a_byte_order_mark_are_fine(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def ask(run_dir: Path, request: Mapping[str, Any]) -> Answers | None:
         with _short_path(run_dir) as path:
             connection.connect(path)
         connection.sendall(json.dumps(request).encode() + b"\n")
-        if not connection.recv(1):  # the acknowledgement's first byte
+        if not connection.recv(1, socket.MSG_PEEK):
             raise ConnectionResetError
         connection.settimeout(None)
     except TimeoutError:
@@ -125,9 +125,9 @@ def ask(run_dir: Path, request: Mapping[str, Any]) -> Answers | None:
 
 def _lines(connection: socket.socket) -> Answers:
     with connection, connection.makefile("rb") as stream:
-        stream.readline()  # the rest of the acknowledgement
         for line in stream:
-            yield json.loads(line)
+            if answer := json.loads(line):  # all but the acknowledgement
+                yield answer
 
 
 @contextlib.contextmanager

@@ -26,6 +26,13 @@ def run(args: Namespace, sources: Sources) -> int:
     return 0
 
 
+def doctor(args: Namespace, sources: Sources) -> int:
+    """``supervisor doctor``: 3 where something forbids a launch, 1 on warnings where they count."""
+    from supervisor.doctor.command import doctor as examine
+
+    return examine(configure(sources), args)
+
+
 def status(args: Namespace, sources: Sources) -> int:
     """``supervisor status``: of the supervisor, or of what runs without one."""
     from supervisor.status.text import as_text, without_supervisor

@@ -8,16 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from build.nodes.workers import Workers
 from build.settings import AMBIENT, ENGINE_PREFIXES, PREFIX, Origin, Places, Sources, ambient_seen, load, names
 from supervisor.settings import (
     ENGINE_NAMES,
     GROUPS,
+    Links,
     Logs,
     Memory,
     Metrics,
     Probes,
     Restarts,
     Serve,
+    Storage,
     engine_environment,
 )
 
@@ -33,6 +36,9 @@ class Configuration:
     restarts: Restarts
     logs: Logs
     metrics: Metrics
+    workers: Workers
+    links: Links
+    storage: Storage
     state_dir: Path
     engine_env: tuple[tuple[str, str], ...]
     origins: Mapping[str, Origin]
@@ -71,6 +77,9 @@ def configure(sources: Sources) -> Configuration:
         restarts=value[Restarts],
         logs=value[Logs],
         metrics=value[Metrics],
+        workers=value[Workers],
+        links=value[Links],
+        storage=value[Storage],
         state_dir=places.state(sources.environ),
         engine_env=engine_environment(serve.engine_env, sources.environ),
         origins=origins,
@@ -120,7 +129,18 @@ def _pairs(before: Configuration, after: Configuration) -> dict[str, tuple[objec
 
 
 def _groups(one: Configuration) -> tuple[Any, ...]:
-    return (one.places, one.serve, one.memory, one.probes, one.restarts, one.logs, one.metrics)
+    return (
+        one.places,
+        one.serve,
+        one.memory,
+        one.probes,
+        one.restarts,
+        one.logs,
+        one.metrics,
+        one.workers,
+        one.links,
+        one.storage,
+    )
 
 
 def _shown(value: object) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from build.errors import UsageError
+from build.nodes.workers import Workers
 from build.settings import (
     ENGINE_PREFIXES,
     LOCK_NAMES,
@@ -249,7 +250,45 @@ class Metrics:
     )
 
 
-GROUPS: tuple[type, ...] = (Serve, Memory, Probes, Restarts, Logs, Metrics)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """The link between the nodes, and where readers of a node's facts look."""
+
+    rails: int | str = setting(
+        word_or("auto", whole(1, 8)),
+        2,
+        "rails used at most; auto: all, and a bad one that is not the first is left out",
+        recipe=False,
+    )
+    clock_cap_mhz: float = setting(
+        number(200.0, 5000.0),
+        2200.0,
+        "the GPU clock cap in MHz that the doctor advises (`nvidia-smi -lgc 0,<cap>`)",
+        recipe=False,
+    )
+    sys_root: Path = setting(path, Path("/sys"), "the sysfs tree that RDMA devices are read from", recipe=False)
+    worker_proc_root: str = setting(text, "/proc", "the proc tree on the workers; relative to the ssh user's home", recipe=False)
+    worker_sys_root: str = setting(text, "/sys", "the sysfs tree on the workers; relative to the ssh user's home", recipe=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """How the workers get what their ranks read."""
+
+    storage: str = setting(
+        one_of("local", "nfs"), "local", "local: copied to each worker; nfs: read from the head's store", recipe=False
+    )
+    nfs_server: str = setting(ipv4, "", "the head's IPv4 address as NFS server (empty: its address on the link)", recipe=False)
+    nfs_volume: str = setting(
+        text, "twinfold-store", "the Docker volume on the workers, or the path there at which the export is already mounted"
+    )
+    nfs_path: str = setting(text, "", "the path that the head exports (empty: its store)")
+    engram_on_network: bool = setting(
+        flag, False, "let the Engram tables be read over a network file system, slow as that is", recipe=False
+    )
+
+
+GROUPS: tuple[type, ...] = (Serve, Memory, Probes, Restarts, Logs, Metrics, Workers, Links, Storage)
 
 
 def engine_environment(engine_env: Iterable[tuple[str, str]], environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

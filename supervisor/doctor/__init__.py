@@ -1,0 +1,1 @@
+"""What is wrong on the nodes, said before anything starts: facts collected over ssh, pure rules, findings."""

@@ -1,0 +1,95 @@
+"""An examination: every node's facts, the links between them, and all findings. It puts the pure parts together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from build.nodes.node import Node
+from supervisor.doctor import folder, links, rules
+from supervisor.doctor.collect import Raw, collect
+from supervisor.doctor.facts import NodeFacts
+from supervisor.doctor.findings import Finding, Level, note
+from supervisor.doctor.inquiry import HEAD, Inquiry
+from supervisor.doctor.links import Links, Probed
+from supervisor.doctor.rails import Peer
+from supervisor.doctor.rules import Wanted
+
+ORDER = {Level.ERROR: 0, Level.WARNING: 1, Level.NOTE: 2}
+Probe = Callable[[Mapping[str, Node], Mapping[str, NodeFacts], Links], tuple[Probed, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """All that is known. ``findings``: the worst first. ``probed``: full-size packets, where they could be sent."""
+
+    nodes: tuple[NodeFacts, ...]
+    links: Links
+    findings: tuple[Finding, ...]
+    wanted: Wanted = Wanted()
+    probed: tuple[Probed, ...] = ()
+
+    @property
+    def forbidden(self) -> bool:
+        """Whether something forbids a launch."""
+        return any(one.level is Level.ERROR for one in self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """ok, warn or fail; notes are ok."""
+        levels = {one.level for one in self.findings}
+        return "fail" if Level.ERROR in levels else "warn" if Level.WARNING in levels else "ok"
+
+
+def live(
+    inquiry: Inquiry, opened: Mapping[str, Node], probe: Probe, *, serving: bool = False
+) -> tuple[Examination, dict[str, Raw]]:
+    """Ask the nodes. What they printed comes back too, to be saved."""
+    raws = collect({host.name: (opened[host.name], inquiry.query(host)) for host in inquiry.hosts})
+    facts = {name: raw.facts(name) for name, raw in raws.items()}
+    found = _links(inquiry, facts)
+    probed = probe(opened, facts, found)
+    return judge(inquiry, tuple(facts.values()), links.probe_findings(found, probed, inquiry.wish), probed, serving=serving), raws
+
+
+def from_folder(inquiry: Inquiry, where: Path) -> Examination:
+    """Judge captured outputs. The nodes are those of the folder, whatever the settings name."""
+    facts = tuple(raw.facts(name) for name, raw in folder.load(where).items())
+    return judge(inquiry, facts, _links(inquiry, {one.name: one for one in facts}), serving=False)
+
+
+def judge(
+    inquiry: Inquiry, nodes: tuple[NodeFacts, ...], found: Links, probed: tuple[Probed, ...] = (), *, serving: bool
+) -> Examination:
+    """Every finding. Pure."""
+    wanted = inquiry.wanted({node.name: node.present for node in nodes}, serving=serving)
+    findings = [*found.findings, *rules.judge(nodes, wanted), *_not_built(inquiry)]
+    return Examination(nodes, found, tuple(sorted(findings, key=lambda one: ORDER[one.level])), wanted, probed)
+
+
+def _links(inquiry: Inquiry, facts: Mapping[str, NodeFacts]) -> Links:
+    """No links where one host serves alone, or where a node could not be read: that is said by itself."""
+    named = {host.name: host for host in inquiry.hosts}
+    workers = [node for name, node in facts.items() if name != HEAD]
+    if not workers or any(node.trouble for node in facts.values()):
+        return Links()
+    peers = [
+        Peer(node, named[node.name].fabric, named[node.name].given) if node.name in named else Peer(node) for node in workers
+    ]
+    return links.judge(facts[HEAD], peers, inquiry.wish, inquiry.last_indexes())
+
+
+def _not_built(inquiry: Inquiry) -> tuple[Finding, ...]:
+    if inquiry.generation is not None:
+        return ()
+    target = inquiry.configuration.places.target
+    found = note(
+        "nothing_built",
+        HEAD,
+        f"target {target} has no generation in {inquiry.configuration.state_dir}",
+        "sizes and memory needs are not known yet",
+        "build it",
+        f"doit target={target}",
+    )
+    return (found,)

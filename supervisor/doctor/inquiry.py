@@ -1,0 +1,235 @@
+"""What to ask of which node, and what a launch wants of it: from the settings and the current generation. Starts nothing."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path, PurePosixPath
+
+from build.bundle import Bundle, Needs
+from build.errors import TwinfoldError, UsageError
+from build.nodes import node as nodes
+from build.nodes import workers as forms
+from build.nodes.node import DOCKER_SOCKET, LocalNode, Node, SshNode
+from build.nodes.ssh_link import Destination
+from build.replication.replica import needed
+from build.store import generations
+from build.store.generations import Generation
+from build.store.store import Store
+from supervisor.configuration import Configuration
+from supervisor.doctor.links import Indexes, Wish
+from supervisor.doctor.rules import NodeWish, Wanted
+from supervisor.doctor.script import Query
+from supervisor.memory.plan import NodePlan
+from supervisor.memory.policy import gate_need_bytes
+
+HEAD = "head"
+INDEXES = "links.json"  # in the run folder: the GID indexes of the last launch
+LEAST_CONTEXT = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One node as the settings name it. ``ranks`` run there; ``target`` is what ssh is told, "" for the head.
+
+    ``fabric``: its IPv4 address as the user's words have it, "" if not; ``given``: it was said to be the one on the link.
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+    store: str
+    target: str = ""
+    fabric: str = ""
+    given: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """Everything needed to ask and to judge. ``generation`` is None where nothing was built yet."""
+
+    configuration: Configuration
+    generation: Generation | None
+    hosts: tuple[Host, ...]
+
+    @property
+    def bundle(self) -> Bundle | None:
+        """What would be launched."""
+        return self.generation.bundle if self.generation else None
+
+    @property
+    def needs(self) -> Needs:
+        """What a rank asks of its node. Before the first build every target but the demo is taken for one that needs it all."""
+        if self.bundle:
+            return self.bundle.needs
+        return Needs() if self.configuration.places.target == "demo" else Needs(gpu=True, infiniband=True, memlock=True)
+
+    @property
+    def wish(self) -> Wish:
+        """What is asked of the link."""
+        one = self.configuration
+        return Wish(one.links.rails, one.serve.master_addr, self.needs.infiniband and len(self.hosts) > 1)
+
+    def entries(self, host: Host) -> Mapping[str, int]:
+        """Store entries that the node needs, with their bytes as the head's store has them."""
+        if self.generation is None:
+            return {}
+        store, bundle = Store(self.generation.store), self.generation.bundle
+        processes = self.configuration.serve.runner == "process"
+        names = {entry for rank in host.ranks for entry in needed(bundle, rank, processes=processes)}
+        records = {name: store.find(name) for name in sorted(names)}
+        return {name: record.size_bytes if record else 0 for name, record in records.items()}
+
+    def query(self, host: Host) -> Query:
+        """What to ask of one node."""
+        one, head = self.configuration, host.name == HEAD
+        engram = self.engram(host)
+        return Query(
+            store=host.store,
+            proc_root=str(one.memory.proc_root) if head else one.links.worker_proc_root,
+            sys_root=str(one.links.sys_root) if head else one.links.worker_sys_root,
+            docker_socket=self._docker_socket(head) if self.docker else "",
+            peers=tuple(other.fabric for other in self.hosts if head and other.fabric),
+            paths=tuple(dict.fromkeys(path for path in (host.store, engram) if path)),
+            entries=tuple(self.entries(host)),
+            volume=one.storage.nfs_volume if self.nfs and not head and "/" not in one.storage.nfs_volume else "",
+        )
+
+    @property
+    def docker(self) -> bool:
+        """Whether ranks run in containers."""
+        return self.configuration.serve.runner == "docker" or self.needs.gpu
+
+    @property
+    def nfs(self) -> bool:
+        """Whether workers read the head's store over NFS."""
+        return self.configuration.storage.storage == "nfs"
+
+    def engram(self, host: Host) -> str:
+        """Where the node reads its Engram tables; "" where the bundle has none."""
+        if self.bundle is None or self.bundle.engram is None:
+            return ""
+        return str(PurePosixPath(host.store) / self.bundle.engram.entry)
+
+    def wanted(self, present: Mapping[str, frozenset[str]], *, serving: bool) -> Wanted:
+        """What a launch wants, given what each node's store holds already."""
+        one = self.configuration
+        serve = one.serve
+        open_to = "" if serve.api_key_file or _loopback(serve.host) else f"{serve.host}:{serve.port}"
+        wishes = {host.name: self._node_wish(host, present.get(host.name, frozenset())) for host in self.hosts}
+        return Wanted(
+            needs=self.needs,
+            docker=self.docker,
+            clock_cap_mhz=one.links.clock_cap_mhz,
+            gate_wait_s=one.memory.gate_wait_s,
+            engram_on_network=one.storage.engram_on_network,
+            api_open=open_to,
+            serving=serving,
+            container_name=serve.container_name,
+            nodes=wishes,
+        )
+
+    def _node_wish(self, host: Host, present: frozenset[str]) -> NodeWish:
+        missing = {entry: size for entry, size in self.entries(host).items() if entry not in present}
+        copied = host.name == HEAD or not self.nfs
+        there = {host.store: sum(missing.values())} if missing and copied else {}
+        return NodeWish(self._need_bytes(host), there, self.engram(host))
+
+    def _need_bytes(self, host: Host) -> int:
+        """The launch gate of a node: its ranks at the context asked for, the least one where that is found at the launch."""
+        memory, bundle = self.configuration.memory, self.bundle
+        if bundle is None:
+            return 0
+        asked = self.configuration.serve.context
+        per_token = memory.context_bytes_per_token * len(host.ranks)
+        plan = NodePlan(host.name, 0, sum(bundle.rank_cache_bytes[rank] for rank in host.ranks), per_token)
+        need = plan.need_bytes(LEAST_CONTEXT if isinstance(asked, str) else asked)
+        return gate_need_bytes(need, memory.floor_bytes, memory.launch_gate_bytes)
+
+    def _docker_socket(self, head: bool) -> str:
+        one = self.configuration
+        return str(one.serve.docker_socket or DOCKER_SOCKET) if head else one.workers.worker_docker_socket
+
+    def open(self) -> dict[str, Node]:
+        """A node each. The caller closes them."""
+        one = self.configuration.workers
+        opened: dict[str, Node] = {}
+        for host in self.hosts:
+            if not host.target:
+                opened[host.name] = LocalNode(host.name, Path(host.store))
+                continue
+            destination = Destination(host.name, host.target, config=one.ssh_config)
+            opened[host.name] = SshNode(destination, PurePosixPath(host.store), docker_socket=one.worker_docker_socket)
+        return opened
+
+    def last_indexes(self) -> Indexes:
+        """The GID indexes that the last launch used; none where there was none."""
+        try:
+            found = json.loads((self.configuration.run_dir / INDEXES).read_text(encoding="utf-8"))
+            return {str(n): {str(d): int(i) for d, i in devices.items()} for n, devices in found.items()}
+        except (OSError, ValueError, AttributeError, TypeError):
+            return {}
+
+
+def inquire(one: Configuration) -> Inquiry:
+    """The inquiry of these settings. ``UsageError`` where a worker is named in a form that cannot work."""
+    generation = generations.current_or_none(one.state_dir, one.places.target)
+    try:
+        world = generation.bundle.world_size if generation else None
+    except TwinfoldError:
+        generation, world = None, None
+    return Inquiry(one, generation, _hosts(one, world))
+
+
+def _hosts(one: Configuration, world: int | None) -> tuple[Host, ...]:
+    targets = one.workers.worker.split()
+    fabrics = one.workers.fabric_peer.split()
+    if fabrics and len(fabrics) != len(targets):
+        raise UsageError(
+            f"fabric_peer names {len(fabrics)} addresses for {len(targets)} workers: give one for each, in their order"
+        )
+    ranks = _ranks(world or len(targets) + 1, len(targets) + 1)
+    found = [Host(HEAD, ranks[0], str(one.state_dir / "store"))]
+    for at, target in enumerate(targets, 1):
+        name = "worker" if len(targets) == 1 else f"worker{at}"
+        fabric = _fabric(one, name, target, fabrics[at - 1] if fabrics else "")
+        found.append(Host(name, ranks[at], one.workers.worker_store, target, fabric, bool(fabrics)))
+    return tuple(found)
+
+
+def _ranks(world: int, count: int) -> list[tuple[int, ...]]:
+    """Which ranks run on which node: equal shares in order; all on the head where they cannot be shared out."""
+    if world % count:
+        raise UsageError(f"{world} ranks cannot be shared out over {count} hosts: name {world - 1} workers, or fewer")
+    share = world // count
+    return [tuple(range(at * share, (at + 1) * share)) for at in range(count)]
+
+
+def _fabric(one: Configuration, name: str, target: str, given: str) -> str:
+    """The worker's address on the link as it can be told from the user's words; "" where the nodes must be asked."""
+    if problem := forms.unsafe(target):
+        raise UsageError(f"worker = {target} {problem}")
+    if given:
+        judged = forms.judge(forms.Target("192.0.2.1", "", 22), given, (), _lookup)
+        if judged.problem:
+            raise UsageError(judged.problem)
+        return judged.fabric
+    printed = nodes.probe_target(Destination(name, target, config=one.workers.ssh_config))
+    judged = forms.judge(forms.read_target(printed, ""), "", (IPv4Network("0.0.0.0/0"),), lambda _name: None)
+    return judged.fabric
+
+
+def _lookup(name: str) -> str | None:
+    try:
+        return socket.gethostbyname(name)
+    except OSError:
+        return None
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return IPv4Address(host).is_loopback
+    except ValueError:
+        return host in {"::1", "localhost"}

@@ -1,0 +1,345 @@
+"""From every node's facts and what a launch wants to findings: pure, one function a topic. Links have rules of their own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from build.bundle import Needs
+from build.facts import Container, Gpu, Place, cma_finding
+from supervisor.doctor.facts import NodeFacts
+from supervisor.doctor.findings import Action, Finding, error, note, warning
+
+GIB = 1 << 30
+SKEW_S = 2.0
+CLOCK_TOLERANCE_MHZ = 25.0
+LOADED_PERCENT = 50.0  # below it a GPU lowers its clock by itself, and the clock says nothing
+STUCK_SHARE = 0.5  # a loaded GPU below this share of its maximum is held down by something
+CAP_COMMAND = "sudo nvidia-smi -lgc 0,{cap:g}"
+PROJECT_LABEL = "twinfold.project"
+ENGINE = re.compile(r"tensorfold|tf-dsv41")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWish:
+    """What a launch wants of one node. ``missing``: bytes still to come by the path that they go to; ``need_bytes`` of memory.
+
+    ``engram`` is where that node reads its tables, "" where it needs none.
+    """
+
+    need_bytes: int = 0
+    missing: Mapping[str, int] = field(default_factory=dict)
+    engram: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a launch wants of all nodes. ``nodes`` by name; ``serving``: the gang of this state folder runs now."""
+
+    needs: Needs = Needs()
+    docker: bool = False
+    clock_cap_mhz: float = 2200.0
+    gate_wait_s: float = 0.0
+    engram_on_network: bool = False
+    api_open: str = ""  # the address on which the API would listen without a key
+    serving: bool = False
+    container_name: str = ""
+    nodes: Mapping[str, NodeWish] = field(default_factory=dict)
+
+    def of(self, node: str) -> NodeWish:
+        """What it wants of a node."""
+        return self.nodes.get(node, NodeWish())
+
+
+def judge(nodes: Sequence[NodeFacts], wanted: Wanted) -> tuple[Finding, ...]:
+    """Every finding but those of links, the head's first."""
+    reached = [node for node in nodes if node.trouble is None]
+    found = [_trouble(node) for node in nodes if node.trouble]
+    for node in reached:
+        for rule in (_docker, _gpu_present, _memory, _cma, _leftovers, _gpu_users, _other_gang, _disk, _engram, _memlock):
+            found += rule(node, wanted)
+    found += [*_differ(reached), *_skew(reached), *_clocks(reached, wanted), *_api(wanted)]
+    return tuple(found)
+
+
+def _trouble(node: NodeFacts) -> Finding:
+    assert node.trouble is not None
+    reasons = {
+        "KeyRefused": ("ssh_refused", "let your key in", "ssh-copy-id {target}"),
+        "HostKeyChanged": (
+            "host_key_changed",
+            "if it was reinstalled, forget the old key and log in once",
+            "ssh-keygen -R {target}",
+        ),
+        "HostKeyUnknown": ("host_key_unknown", "log in once and compare the fingerprint", "ssh {target}"),
+        "NameUnknown": ("worker_unreachable", "correct WORKER, or give it an alias in ~/.ssh/config", "ssh {target} true"),
+        "DeadlinePassed": ("worker_unreachable", "look at its console: it hangs", "ssh {target} true"),
+    }
+    other = ("worker_unreachable", "switch it on, look at the cable, try by hand", "ssh {target} true")
+    reason, advice, command = reasons.get(node.trouble.kind, other)
+    return error(
+        reason, node.name, node.trouble.message, "its ranks cannot run", advice, command.format(target=node.trouble.target)
+    )
+
+
+def _docker(node: NodeFacts, wanted: Wanted) -> Iterator[Finding]:
+    if not wanted.docker:
+        return
+    if node.docker is None:
+        said, advice, command = node.docker_said or "no answer", "start it", "sudo systemctl start docker"
+        if "permission denied" in said.lower():
+            advice, command = "let the user into Docker's group, then log in anew", f"sudo usermod -aG docker {node.system.user}"
+        elif "failed to run command" in said or "not found" in said:
+            advice, command = "install it", "sudo apt-get install docker.io"
+        elif "does not answer" in said:
+            advice, command = "start it anew", "sudo systemctl restart docker"
+        yield error(
+            "docker_unreachable",
+            node.name,
+            f"{node.label}: Docker cannot be used: {said}",
+            "ranks run in containers",
+            advice,
+            command,
+        )
+    elif wanted.needs.gpu and not node.docker.nvidia:
+        yield error(
+            "no_nvidia_runtime",
+            node.name,
+            f"{node.label}: Docker {node.docker.version} has no NVIDIA runtime ({', '.join(node.docker.runtimes) or 'none'})",
+            "containers cannot be given the GPU",
+            "install nvidia-container-toolkit and register it",
+            "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
+        )
+
+
+def _gpu_present(node: NodeFacts, wanted: Wanted) -> Iterator[Finding]:
+    if wanted.needs.gpu and not node.gpus:
+        said = "nvidia-smi shows no GPU" if node.has_smi else "nvidia-smi does not run"
+        yield error(
+            "no_gpu", node.name, f"{node.label}: {said}", "the target needs one on every node", "mend the driver", "nvidia-smi"
+        )
+
+
+def _memory(node: NodeFacts, wanted: Wanted) -> Iterator[Finding]:
+    need, memory = wanted.of(node.name).need_bytes, node.memory
+    if memory is None or not need or wanted.serving:
+        return
+    if memory.available_bytes < need:
+        short = error(
+            "memory_under_gate",
+            node.name,
+            f"{node.label}: {_gib(memory.available_bytes)} of memory are available, a launch needs {_gib(need)}",
+            f"it waits up to {wanted.gate_wait_s:g} s for the rest, then it is refused",
+            "stop other programs, or lower context or min_avail_gib",
+            "ps -eo rss,pid,args --sort=-rss | head",
+        )
+        yield replace(short, action=Action.WAIT)
+    elif wanted.needs.gpu and memory.free_bytes < need:
+        yield note(
+            "memory_in_page_cache",
+            node.name,
+            f"{node.label}: {_gib(memory.free_bytes)} are free, {_gib(memory.page_cache_bytes)} hold the page cache",
+            f"CUDA takes free memory only; a launch needs {_gib(need)}, and drops our own pages first",
+            "drop the page cache if a launch is refused for it",
+            "sync; echo 1 | sudo tee /proc/sys/vm/drop_caches",
+        )
+
+
+def _cma(node: NodeFacts, _: Wanted) -> Iterator[Finding]:
+    found = cma_finding(node.memory, node.system.cmdline) if node.memory else None
+    if found:
+        yield warning(
+            found.reason,
+            node.name,
+            f"{node.label}: {found.message}",
+            "a load may not fit, and RDMA registration may fail",
+            "add it to GRUB_CMDLINE_LINUX and boot",
+            "sudo update-grub && sudo reboot",
+        )
+
+
+def _leftovers(node: NodeFacts, wanted: Wanted) -> Iterator[Finding]:
+    ours = [one for one in node.containers if PROJECT_LABEL in one.labels]
+    if ours and not wanted.serving:
+        yield note(
+            "leftovers",
+            node.name,
+            f"{node.label}: an earlier supervisor left {', '.join(f'{one.name} ({one.state})' for one in ours)}",
+            "a run adopts them where they are a whole gang of the same spec, else it saves their logs and removes them",
+            "nothing to do",
+            "supervisor stop",
+            action=Action.TAKE_OVER,
+        )
+
+
+def _gpu_users(node: NodeFacts, wanted: Wanted) -> Iterator[Finding]:
+    ours = {owner.pid for owner in node.owners if owner.rank}
+    foreign = [app for app in node.apps if app.pid not in ours]
+    if not foreign:
+        return
+    named = ", ".join(f"pid {app.pid} ({app.name})" for app in foreign)
+    level = error if wanted.needs.gpu else warning
+    yield level(
+        "gpu_in_use",
+        node.name,
+        f"{node.label}: the GPU is used by {named}",
+        "its memory is the gang's memory too",
+        "stop it",
+        f"sudo kill {foreign[0].pid}",
+    )
+
+
+def _other_gang(node: NodeFacts, wanted: Wanted) -> Iterator[Finding]:
+    for one in node.containers:
+        if one.running and PROJECT_LABEL not in one.labels and _is_engine(one, wanted.container_name):
+            yield error(
+                "other_gang",
+                node.name,
+                f"{node.label}: the container {one.name} runs another gang's rank ({one.image})",
+                "two gangs do not fit one node",
+                "stop it where it was started",
+                f"docker stop {one.name}",
+            )
+
+
+def _is_engine(one: Container, name: str) -> bool:
+    return bool(ENGINE.search(f"{one.command} {one.image}")) or (bool(name) and one.name == name)
+
+
+def _disk(node: NodeFacts, wanted: Wanted) -> Iterator[Finding]:
+    """What is missing, per file system: two paths on one count together, and two file systems apart."""
+    sums: dict[tuple[str, str], tuple[Place, int]] = {}
+    for path, missing in wanted.of(node.name).missing.items():
+        place = next((one for one in node.places if one.path == path), None)
+        if place is not None:
+            key = (place.file_system.device, place.file_system.mount)
+            sums[key] = (place, sums.get(key, (place, 0))[1] + missing)
+    for place, missing in sums.values():
+        if missing > place.file_system.available_bytes:
+            yield error(
+                "disk_too_small",
+                node.name,
+                f"{node.label}: {_gib(place.file_system.available_bytes)} are free at {place.path} (file system"
+                f" {place.file_system.mount}), and {_gib(missing)} are missing there",
+                "what a launch needs cannot be brought there",
+                "free some, or put the store on another disk",
+                f"df -h {place.file_system.mount}",
+            )
+
+
+def _engram(node: NodeFacts, wanted: Wanted) -> Iterator[Finding]:
+    path = wanted.of(node.name).engram
+    place = next((one for one in node.places if one.path == path), None) if path else None
+    if place is None or not place.network:
+        return
+    level, advice = (error, "copy it to a local disk, or set engram_on_network = true")
+    if wanted.engram_on_network:
+        level, advice = warning, "copy it to a local disk for full speed"
+    yield level(
+        "engram_on_network",
+        node.name,
+        f"{node.label}: the Engram tables at {path} are on {place.kind} ({place.file_system.device})",
+        "every token waits for random 4 KiB reads over the network",
+        advice,
+        f"findmnt -T {path}",
+    )
+
+
+def _memlock(node: NodeFacts, wanted: Wanted) -> Iterator[Finding]:
+    if wanted.needs.memlock and not wanted.docker and node.system.memlock not in {"unlimited", ""}:
+        yield warning(
+            "memlock_limited",
+            node.name,
+            f"{node.label}: ulimit -l is {node.system.memlock} KiB",
+            "RDMA cannot lock the memory that it registers",
+            "raise it in /etc/security/limits.conf, or run ranks in containers",
+            "ulimit -l unlimited",
+        )
+
+
+def _differ(nodes: Sequence[NodeFacts]) -> Iterator[Finding]:
+    topics = (
+        ("drivers_differ", "NVIDIA driver", {n.label: n.gpus[0].driver for n in nodes if n.gpus}, "nvidia-smi"),
+        ("kernels_differ", "kernel", {n.label: n.system.kernel for n in nodes if n.system.kernel}, "uname -r"),
+    )
+    for reason, what, values, command in topics:
+        if len(set(values.values())) > 1:
+            shown = ", ".join(f"{label} {value}" for label, value in values.items())
+            yield warning(
+                reason,
+                nodes[0].name,
+                f"the {what} differs: {shown}",
+                "ranks wait for each other at every layer, and may differ in speed",
+                "bring all nodes to the same version",
+                command,
+            )
+
+
+def _skew(nodes: Sequence[NodeFacts]) -> Iterator[Finding]:
+    for node in nodes[1:]:
+        if node.skew_s is not None and abs(node.skew_s) > SKEW_S:
+            ahead = "ahead of" if node.skew_s > 0 else "behind"
+            yield warning(
+                "time_skew",
+                node.name,
+                f"{node.label}: its clock is {abs(node.skew_s):.1f} s {ahead} the head's",
+                "logs of the two cannot be compared",
+                "let both follow a time server",
+                "sudo timedatectl set-ntp true",
+            )
+
+
+def _clocks(nodes: Sequence[NodeFacts], wanted: Wanted) -> Iterator[Finding]:
+    """Clocks in use of loaded GPUs; an idle one's clock and the maximum say nothing of a cap."""
+    loaded = [(node, *clock) for node in nodes if (clock := _loaded_clock(node)) is not None]
+    command = CAP_COMMAND.format(cap=wanted.clock_cap_mhz)
+    for node, now, most in loaded:
+        if most and now < STUCK_SHARE * most:
+            yield warning(
+                "clock_stuck_low",
+                node.name,
+                f"{node.label}: the loaded GPU runs at {now:g} MHz of {most:g}",
+                "both ranks are as slow as this one",
+                "look at its power supply and temperature; a power cycle has helped",
+                "nvidia-smi -q -d CLOCK,PERFORMANCE,POWER",
+            )
+    figures = [now for _, now, _ in loaded]
+    if len(figures) > 1 and max(figures) - min(figures) > CLOCK_TOLERANCE_MHZ:
+        fast = max(loaded, key=lambda one: one[1])[0]
+        shown = ", ".join(f"{node.label} {now:g} MHz" for node, now, _ in loaded)
+        yield warning(
+            "clock_cap_differs",
+            fast.name,
+            f"the loaded GPUs run at different clocks: {shown}",
+            f"the cap of {fast.label} may be lost; ranks wait for each other at every layer",
+            "set the same cap on every node, at every boot",
+            command,
+        )
+
+
+def _loaded_clock(node: NodeFacts) -> tuple[float, float] | None:
+    """Clock in use and maximum in MHz of a node's GPU under load; None where it is idle or not known."""
+    gpu: Gpu | None = node.gpus[0] if node.gpus else None
+    section = node.clocks[0] if node.clocks else None
+    load = gpu.utilization_percent if gpu else None
+    now = (section and section.sm_mhz) or (gpu and gpu.sm_mhz)
+    most = (section and section.sm_max_mhz) or (gpu and gpu.sm_max_mhz)
+    if load is None or load < LOADED_PERCENT or not now:
+        return None
+    return now, most or 0.0
+
+
+def _api(wanted: Wanted) -> Iterable[Finding]:
+    if wanted.api_open:
+        yield warning(
+            "api_without_key",
+            "head",
+            f"the API listens on {wanted.api_open} without a key",
+            "everyone who reaches this address can use it",
+            "set api_key_file, or host = 127.0.0.1",
+        )
+
+
+def _gib(count: int) -> str:
+    return f"{count / GIB:.1f} GiB"

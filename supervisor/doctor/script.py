@@ -1,0 +1,135 @@
+"""The one script that reads a node: POSIX shell that writes nothing, starts no container, and needs nothing of ours there.
+
+Its sections run side by side. Each prints lines ``name base64``; every line is one small write, so that lines of different
+sections never mix. At the end of a section's content stand ``@@`` and its exit status.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+SECTION_S = 4  # a section that takes longer is ended: a frozen dockerd answers nothing
+GPU_FIELDS = (
+    "index,uuid,name,pci.bus_id,driver_version,temperature.gpu,power.draw,clocks.current.sm,clocks.max.sm,"
+    "utilization.gpu,memory.total,memory.used,memory.free"
+)
+# Only these: the whole of it would hold proxies with their passwords.
+INFO = (
+    '{"ServerVersion":{{json .ServerVersion}},"Driver":{{json .Driver}},"DriverStatus":{{json .DriverStatus}},'
+    '"Runtimes":{{json .Runtimes}},"Architecture":{{json .Architecture}}}'
+)
+SCRIPT = r"""
+PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
+s() { n=$1; shift; { timeout "$limit" "$@" 2>&1 </dev/null; printf '\n@@%s' "$?"; } | base64 -w 900 | sed -u "s/^/$n /"; }
+s system.txt sh -c '
+  echo "hostname $(cat /proc/sys/kernel/hostname)"; echo "time $(date +%s.%N)"; echo "kernel $(uname -r)"
+  echo "machine $(uname -m)"; echo "user $(id -un)"; echo "home $HOME"; echo "cmdline $(cat "$0/cmdline" 2>/dev/null)"
+  echo "memlock $(ulimit -l)"; command -v mount.nfs >/dev/null && echo "mount_nfs yes" || echo "mount_nfs no"' "$proc"
+s meminfo cat "$proc/meminfo"
+s ip-addr.json ip -j addr &
+s ip-route.jsonl sh -c 'for p do ip -j route get "$p" 2>/dev/null; done' route $peers &
+s infiniband.txt sh -c 'cd "$0/class/infiniband" 2>/dev/null || exit 0
+  for d in *; do [ -d "$d" ] || continue
+    l=$(readlink "$d/device") && echo "/sys/class/infiniband/$d/device -> $l"
+    (cd "$d/ports/1" && grep -s "" link_layer state phys_state rate gids/* gid_attrs/types/* gid_attrs/ndevs/* |
+      grep -v ":0000:0000:0000:0000:0000:0000:0000:0000\$" | sed "s|^|/sys/class/infiniband/$d/ports/1/|")
+  done; exit 0' "$sys" &
+if command -v ibv_devinfo >/dev/null; then s ibv_devinfo.txt ibv_devinfo & fi
+if command -v nvidia-smi >/dev/null; then
+  s nvidia-smi.csv nvidia-smi --query-gpu="$gpu_fields" --format=csv &
+  s nvidia-smi-clock.txt nvidia-smi -q -d CLOCK &
+  s nvidia-smi-apps.csv sh -c '
+    nvidia-smi --query-compute-apps=gpu_uuid,pid,process_name,used_memory --format=csv | tee /dev/fd/3 3>&1 |
+    sed -n "s/^GPU[^,]*, *\([0-9][0-9]*\),.*/\1/p;s/^\([0-9][0-9]*\),.*/\1/p" | while read p; do
+      c=$(grep -o "[0-9a-f]\{64\}" "/proc/$p/cgroup" 2>/dev/null | head -n 1)
+      m=$(tr "\0" "\n" 2>/dev/null <"/proc/$p/environ" | sed -n "s/^TWINFOLD_RANK=//p")
+      echo "@owner $p ${c:--} ${m:--}"; done' &
+fi
+if [ -n "$docker" ]; then
+  s docker-info.json docker --host "$docker" info --format "$info" &
+  s docker-ps.jsonl docker --host "$docker" ps --all --no-trunc --format "{{json .}}" &
+  if [ -n "$volume" ]; then s docker-volume.json docker --host "$docker" volume inspect "$volume" & fi
+  if [ -n "$images" ]; then s docker-images.json docker --host "$docker" image inspect $images & fi
+fi
+s df.txt sh -c 'for p do q=$p; while [ ! -e "$q" ]; do n=${q%/*}; [ "$n" = "$q" ] && n=.; q=${n:-/}; done
+  echo "@ $p"; df -PTB1 -- "$q" | tail -n 1; done' df $paths &
+s store.txt sh -c 'cd "$0" 2>/dev/null || exit 0; for e do [ -e "$e" ] && echo "$e"; done
+  for t in tool/twinfold-node-* *-node-tool*/twinfold-node; do [ -x "$t" ] && echo "tool $t"; done; exit 0' "$store" $entries &
+wait
+s end.txt date +%s.%N
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What one section printed, and its exit status; 124 is one that did not end in time, 127 a missing program."""
+
+    text: str
+    status: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is asked of one node beside what every node is asked. ``store`` and the roots are as that node sees them."""
+
+    store: str
+    proc_root: str = "/proc"
+    sys_root: str = "/sys"
+    docker_socket: str = ""
+    peers: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    entries: tuple[str, ...] = ()
+    volume: str = ""
+    images: tuple[str, ...] = ()
+
+
+def command(query: Query) -> list[str]:
+    """The command that reads a node, for :meth:`build.nodes.node.Node.run`."""
+    words: Mapping[str, str | Sequence[str]] = {
+        "limit": str(SECTION_S),
+        "proc": query.proc_root,
+        "sys": query.sys_root,
+        "docker": f"unix://{query.docker_socket}" if query.docker_socket else "",
+        "store": query.store,
+        "volume": query.volume,
+        "info": INFO,
+        "gpu_fields": GPU_FIELDS,
+        "peers": query.peers,
+        "paths": query.paths,
+        "entries": query.entries,
+        "images": query.images,
+    }
+    lines = [f"{name}={_quoted(name, value)}" for name, value in words.items()]
+    return ["sh", "-c", "\n".join(lines) + SCRIPT]
+
+
+def sections(printed: str) -> Mapping[str, Section]:
+    """The sections by name, put together from their lines."""
+    parts: dict[str, list[str]] = {}
+    for line in printed.splitlines():
+        name, _, piece = line.partition(" ")
+        if re.fullmatch(r"[a-z_-]+\.?[a-z]*", name) and piece:
+            parts.setdefault(name, []).append(piece)
+    return {name: _section("".join(pieces)) for name, pieces in parts.items()}
+
+
+def _section(encoded: str) -> Section:
+    try:
+        content = base64.b64decode(encoded, validate=True).decode("utf-8", "replace")
+    except ValueError:
+        return Section("", 255)
+    text, _, status = content.rpartition("\n@@")
+    return Section(text, int(status) if status.isdigit() else 255)
+
+
+def _quoted(name: str, value: str | Sequence[str]) -> str:
+    """A shell word. Lists are split by the shell again, so their words must hold no white space: ``ValueError``."""
+    if isinstance(value, str):
+        return shlex.quote(value)
+    if any(re.search(r"[\s*?\[\\]", word) for word in value):
+        raise ValueError(f"{name} holds a name with white space or a pattern: {' '.join(value)}")
+    return shlex.quote(" ".join(value))

@@ -61,6 +61,7 @@ class Trouble:
 class NodeFacts:
     """What is known of one node. ``skew_s``: its clock less the head's, None where not measured.
 
+    ``tool`` is the node tool's path below its store, "" where it is not there; ``ping``: it has one that forbids fragments.
     ``docker`` is None where the daemon did not answer; ``docker_said`` is then what was said instead.
     """
 
@@ -84,6 +85,7 @@ class NodeFacts:
     places: tuple[Place, ...] = ()
     present: frozenset[str] = frozenset()
     tool: str = ""
+    ping: bool = False
     skew_s: float | None = None
 
     @property
@@ -121,8 +123,9 @@ def read(name: str, found: Mapping[str, Section], read_at_s: float | None = None
         containers=containers(get("docker-ps.jsonl").text),
         volume=volume(get("docker-volume.json").text),
         places=places(get("df.txt").text.splitlines()),
-        present=frozenset(line for line in stored if not line.startswith("tool ")),
+        present=frozenset(line for line in stored if " " not in line),
         tool=next((line.removeprefix("tool ") for line in stored if line.startswith("tool ")), ""),
+        ping="ping yes" in stored,
         skew_s=None if ended_s is None or read_at_s is None else ended_s - read_at_s,
     )
 

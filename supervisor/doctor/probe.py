@@ -33,8 +33,9 @@ SEND = """cd "$1"; while read k a p f d s; do (
     o=$("$2" probe send "$a" "$p" --size "$s" --count "$3" --timeout-ms 300 --from "$f" --device "$d")
     case "$o" in *'"refused":0'*) break ;; esac; sleep 0.05
   done; echo "$k $o") & done; wait"""
-PING = """command -v ping >/dev/null || exit 0; ping -V 2>&1 | grep -q iputils || exit 0
-while read k a f s; do ( ping -q -M do -c 2 -i 0.2 -W 1 -s "$s" -I "$f" "$a" >/dev/null 2>&1; echo "$k $?" ) & done; wait"""
+# Each line: KEY ADDRESS FROM SIZE.
+PING = """while read k a f s; do (
+  ping -q -M do -c 2 -i 0.2 -W 1 -s "$s" -I "$f" "$a" >/dev/null 2>&1; echo "$k $?") & done; wait"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def probe(opened: Mapping[str, Node], facts: Mapping[str, NodeFacts], links: Lin
         if len({one.netdev.mtu for one in rail.ends}) == 1  # a known difference needs no proof
     ]
     by_tool = [way for way in ways if facts[HEAD].tool and facts[way.there.node].tool]
-    by_ping = [way for way in ways if way not in by_tool]
+    by_ping = [way for way in ways if way not in by_tool and facts[HEAD].ping and facts[way.there.node].ping]
     return (*_echo(opened, facts, by_tool), *_ping(opened, by_ping))
 
 

@@ -81,7 +81,10 @@ def pair(**more: object) -> tuple[NodeFacts, Peer]:
     return head, Peer(worker, "192.0.2.2", given=True)
 
 
-def judged(wish: Wish = Wish(), **more: object) -> Links:
+DEFAULT = Wish()
+
+
+def judged(wish: Wish = DEFAULT, **more: object) -> Links:
     head, peer = pair(**more)
     return judge(head, [peer], wish, {})
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from supervisor.doctor.examine import Examination
 from supervisor.doctor.facts import NodeFacts
-from supervisor.doctor.findings import Finding
+from supervisor.doctor.findings import Finding, Level
 from supervisor.doctor.rails import End, Rail
 
 GIB = 1 << 30
@@ -17,11 +17,8 @@ def as_text(found: Examination) -> str:
     """About ten lines for a healthy pair; each finding adds what was found, what it means, and what to do."""
     lines = [line for node in found.nodes if node.trouble is None for line in _node(node)]
     lines += [_rail(rail, found) for rail in found.links.rails]
-    for one in found.findings:
-        lines += ["", f"{one.level.value}: {one.found}", f"  means:  {one.means}", f"  do:     {one.advice}"]
-        lines += [f"          {one.command}"] if one.command else []
-        lines += [f"  run:    {one.action.value}"]
-    return "\n".join([*lines, "", _last(found)])
+    lines += [line for one in found.findings for line in _finding(one)]
+    return "\n".join([*lines, _last(found)])
 
 
 def as_dict(found: Examination) -> dict[str, Any]:
@@ -46,6 +43,16 @@ def finding_dict(one: Finding) -> dict[str, str]:
         "command": one.command,
         "run": one.action.value,
     }
+
+
+def _finding(one: Finding) -> list[str]:
+    """A note takes one line; what must or should be mended says each thing on its own."""
+    if one.level is Level.NOTE:
+        return [f"{'note':<18} {one.line}"]
+    command = [f"{'':<18} {one.command}"] if one.command else []
+    rows = (("means", one.means), ("do", one.advice))
+    told = [f"{name:>17}: {words}" for name, words in rows]
+    return [f"{one.level.value:<18} {one.found}", *told, *command, f"{'run':>17}: {one.action.value}"]
 
 
 def _last(found: Examination) -> str:

@@ -140,7 +140,7 @@ class Memory:
         whole(0, 1 << 30), 930, "bytes of memory a rank that one token of context takes", recipe=False
     )
     proc_root: Path = setting(path, Path("/proc"), "the proc tree that memory is read from", recipe=False)
-    sys_root: Path = setting(path, Path("/sys"), "the sys tree that ports are read from", recipe=False)
+    sys_root: Path = setting(path, Path("/sys"), "the sys tree that ports and RDMA devices are read from", recipe=False)
 
     @property
     def floor_bytes(self) -> int:
@@ -266,7 +266,6 @@ class Links:
         "the GPU clock cap in MHz that the doctor advises (`nvidia-smi -lgc 0,<cap>`)",
         recipe=False,
     )
-    sys_root: Path = setting(path, Path("/sys"), "the sysfs tree that RDMA devices are read from", recipe=False)
     worker_proc_root: str = setting(text, "/proc", "the proc tree on the workers; relative to the ssh user's home", recipe=False)
     worker_sys_root: str = setting(text, "/sys", "the sysfs tree on the workers; relative to the ssh user's home", recipe=False)
 

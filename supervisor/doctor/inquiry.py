@@ -89,7 +89,7 @@ class Inquiry:
         return Query(
             store=host.store,
             proc_root=str(one.memory.proc_root) if head else one.links.worker_proc_root,
-            sys_root=str(one.links.sys_root) if head else one.links.worker_sys_root,
+            sys_root=str(one.memory.sys_root) if head else one.links.worker_sys_root,
             docker_socket=self._docker_socket(head) if self.docker else "",
             peers=tuple(other.fabric for other in self.hosts if head and other.fabric),
             paths=tuple(dict.fromkeys(path for path in (host.store, engram) if path)),

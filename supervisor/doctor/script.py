@@ -44,8 +44,8 @@ if command -v ibv_devinfo >/dev/null; then s ibv_devinfo.txt ibv_devinfo & fi
 if command -v nvidia-smi >/dev/null; then
   s nvidia-smi.csv nvidia-smi --query-gpu="$gpu_fields" --format=csv &
   s nvidia-smi-clock.txt nvidia-smi -q -d CLOCK &
-  s nvidia-smi-apps.csv sh -c '
-    nvidia-smi --query-compute-apps=gpu_uuid,pid,process_name,used_memory --format=csv | tee /dev/fd/3 3>&1 |
+  s nvidia-smi-apps.csv sh -c 'exec 3>&1
+    nvidia-smi --query-compute-apps=gpu_uuid,pid,process_name,used_memory --format=csv | tee /dev/fd/3 |
     sed -n "s/^GPU[^,]*, *\([0-9][0-9]*\),.*/\1/p;s/^\([0-9][0-9]*\),.*/\1/p" | while read p; do
       c=$(grep -o "[0-9a-f]\{64\}" "/proc/$p/cgroup" 2>/dev/null | head -n 1)
       m=$(tr "\0" "\n" 2>/dev/null <"/proc/$p/environ" | sed -n "s/^TWINFOLD_RANK=//p")

@@ -164,6 +164,10 @@ class Inquiry:
             opened[host.name] = SshNode(destination, PurePosixPath(host.store), docker_socket=one.worker_docker_socket)
         return opened
 
+    def with_head(self, opened: Mapping[str, Node]) -> dict[str, Node]:
+        """The workers' nodes that someone else has open, and this host."""
+        return {HEAD: LocalNode(HEAD, Path(self.hosts[0].store)), **opened}
+
     def last_indexes(self) -> Indexes:
         """The GID indexes that the last launch used; none where there was none."""
         try:

@@ -13,16 +13,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 
 from metrics import exposition
 from metrics.catalog import SNAPSHOT_AGE
-from metrics.page import page
+from metrics.history import History
+from metrics.page import page, policy
 from metrics.readings import Reading, Snapshot
 
 RENDER_EVERY_S = 1.0
+RENDER_LATEST_S = 2.0  # older bytes are made anew for who asks: nothing is published any more
+WANTED_S = 120.0  # a form that nobody has asked for within this is rendered no more
 CONNECTION_S = 10.0  # Prometheus' own scrape time-out by default
 CONNECTIONS = 64
 
@@ -41,7 +46,7 @@ class CannotListen(OSError):
 
 
 class Exporter:
-    """Serves /metrics, /status.json, /livez, /readyz and the status page at / on one address.
+    """Serves /metrics, /status.json and its schema, /history.json, /livez, /readyz and the status page at / on one address.
 
     ``port`` 0 takes a free one. A supervisor that has not published for ``stale_s`` is no longer live.
     """
@@ -68,7 +73,7 @@ class Exporter:
         self._thread.start()
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Show this from now on. Cheap: nothing is rendered until somebody asks."""
+        """Show this from now on. What was asked for lately is rendered here, so that who asks next waits for nothing."""
         self._shown.publish(snapshot)
 
     def close(self) -> None:
@@ -86,6 +91,14 @@ def _refusal(host: str, port: int, error: OSError) -> str:
     return f"metrics cannot listen on {host}:{port} ({error.strerror or error}): set metrics_host and metrics_port"
 
 
+@dataclass(frozen=True, slots=True)
+class _Rendered:
+    make: Callable[[Snapshot, float], bytes]
+    body: bytes
+    made_s: float
+    asked_s: float
+
+
 class _Shown:
     """The last snapshot, its age, and what was rendered of it."""
 
@@ -95,11 +108,18 @@ class _Shown:
         self._lock = threading.Lock()
         self._rendering = threading.Lock()
         self._snapshot: tuple[Snapshot, float] | None = None
-        self._rendered: dict[str, tuple[bytes, float]] = {}
+        self._rendered: dict[str, _Rendered] = {}
+        self.history = History()
 
     def publish(self, snapshot: Snapshot) -> None:
         with self._lock:
             self._snapshot = (snapshot, self._clock())
+            self.history.add(snapshot)
+        with self._rendering:
+            now_s = self._clock()
+            for form, held in list(self._rendered.items()):
+                if now_s - held.asked_s <= WANTED_S and now_s - held.made_s >= RENDER_EVERY_S:
+                    self._rendered[form] = replace(held, body=held.make(snapshot, 0.0), made_s=now_s)
 
     def last(self) -> tuple[Snapshot, float] | None:
         """The snapshot and its age in seconds."""
@@ -123,16 +143,18 @@ class _Shown:
         return last[0].ready, last[0].why if not last[0].ready else ""
 
     def body(self, form: str, make: Callable[[Snapshot, float], bytes]) -> bytes | None:
-        """What ``make`` gives, made anew when the last is a second old; None before the first snapshot."""
-        with self._rendering:
-            last = self.last()
-            if last is None:
-                return None
-            held = self._rendered.get(form)
-            if held is None or self._clock() - held[1] >= RENDER_EVERY_S:
-                held = (make(*last), self._clock())
-                self._rendered[form] = held
-            return held[0]
+        """What ``make`` gives: of the last publishing, or made now where that is too old; None before the first snapshot."""
+        last = self.last()
+        if last is None:
+            return None
+        held, now_s = self._rendered.get(form), self._clock()
+        if held is None or now_s - held.made_s >= RENDER_LATEST_S:
+            with self._rendering:
+                held = self._rendered.get(form)  # another thread may have made it meanwhile
+                if held is None or now_s - held.made_s >= RENDER_LATEST_S:
+                    held = _Rendered(make, make(*last), self._clock(), now_s)
+        self._rendered[form] = replace(held, asked_s=now_s)
+        return held.body
 
 
 def _metrics(form: str) -> Callable[[Snapshot, float], bytes]:
@@ -150,6 +172,16 @@ def _status(snapshot: Snapshot, age_s: float) -> bytes:
     return (json.dumps({**snapshot.status, **shown}, indent=1) + "\n").encode()
 
 
+def _schema() -> bytes:
+    return (Path(__file__).resolve().parent / "status.schema.json").read_bytes()
+
+
+FIXED: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "/": ("text/html; charset=utf-8", page),
+    "/status.schema.json": ("application/schema+json", _schema),
+}
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     server_version = "twinfold"
@@ -163,12 +195,14 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(send_body=False)
 
     def _answer(self, *, send_body: bool) -> None:
-        status, kind, body = self._reply(self.path.partition("?")[0])
+        path = self.path.partition("?")[0]
+        status, kind, body = self._reply(path)
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
-        self.send_header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+        self.send_header("Content-Security-Policy", policy() if path == "/" else "default-src 'none'")
+        self.send_header("X-Content-Type-Options", "nosniff")
         self.end_headers()
         if send_body:
             self.wfile.write(body)
@@ -178,9 +212,14 @@ class _Handler(BaseHTTPRequestHandler):
         if path in ("/livez", "/readyz"):
             good, why = shown.liveness() if path == "/livez" else shown.readiness()
             return (200 if good else 503), "text/plain; charset=utf-8", f"{why or 'ok'}\n".encode()
+        if path in FIXED:
+            kind, fixed = FIXED[path]
+            return 200, kind, fixed()
+        if path == "/history.json":
+            return 200, "application/json", shown.history.json()
         form, make = self._form(path)
         if make is None:
-            return 404, "text/plain; charset=utf-8", b"not here: /, /metrics, /status.json, /livez, /readyz\n"
+            return 404, "text/plain; charset=utf-8", b"not here: /, /metrics, /status.json, /history.json, /livez, /readyz\n"
         body = shown.body(form, make)
         return (503, "text/plain; charset=utf-8", b"starting\n") if body is None else (200, form, body)
 
@@ -188,7 +227,7 @@ class _Handler(BaseHTTPRequestHandler):
         if path == "/metrics":
             form = exposition.content_type(self.headers.get("Accept", ""))
             return form, _metrics(form)
-        return {"/status.json": ("application/json", _status), "/": ("text/html; charset=utf-8", page)}.get(path, ("", None))
+        return ("application/json", _status) if path == "/status.json" else ("", None)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Scrapes are not news."""

@@ -92,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--save", metavar="DIR", type=Path, help="also save what the nodes printed, for --from")
     status = _command(commands, "status", "what the supervisor, or what it left, is doing")
     status.add_argument("--json", action="store_true", help="for programs")
+    status.add_argument("--watch", action="store_true", help="again every second, with curves; Ctrl-C ends it")
     stop = _command(commands, "stop", "end the gang in order, and its supervisor")
     stop.add_argument("--force", action="store_true", help="kill the ranks at once")
     _command(commands, "restart", "replace the gang; settings given here and in this environment count")

@@ -35,16 +35,25 @@ def doctor(args: Namespace, sources: Sources) -> int:
 
 def status(args: Namespace, sources: Sources) -> int:
     """``supervisor status``: of the supervisor, or of what runs without one."""
-    from supervisor.status.text import as_text, without_supervisor
+    from supervisor.status.text import as_text
+    from supervisor.status.watch import watch
 
     one = configure(sources)
+    if args.watch:
+        watch(lambda: _status(one), sys.stdout)
+    shown = _status(one)
+    print(json.dumps(shown, indent=1) if args.json else as_text(shown))
+    return 0
+
+
+def _status(one: Configuration) -> Mapping[str, Any]:
+    from supervisor.status.text import without_supervisor
+
     answers = control.ask(one.run_dir, {"do": "status"})
     if answers is not None:
         shown: Mapping[str, Any] = _last(answers)["status"]
-    else:
-        shown = without_supervisor(_runner(one).leftovers(), service.alive(one.run_dir))
-    print(json.dumps(shown, indent=1) if args.json else as_text(shown))
-    return 0
+        return shown
+    return without_supervisor(_runner(one).leftovers(), service.alive(one.run_dir))
 
 
 def stop(args: Namespace, sources: Sources) -> int:

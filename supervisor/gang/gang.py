@@ -221,14 +221,13 @@ class Gang:
         now = datetime.now(UTC)
         handles = launch.ranks.handles if launch.ranks else ()
         exits = dict(launch.ranks.exits) if launch.ranks else {}
-        problem = ""
+        problem, ended = "", logs.Ended(launch.launch_id, reason, detail, now, exits)
         try:
-            ended = logs.Ended(launch.launch_id, reason, detail, now, exits)
             self._save(launch, handles, ended)
         except (OSError, TwinfoldError) as error:
             problem = f"the logs of launch {launch.launch_id} could not be saved and stay where they are: {error}"
         how = tuple((rank, one.described) for rank, one in sorted(exits.items()))
-        self._board.add_end(LaunchEnd(launch.launch_id, reason, detail, now.timestamp(), how))
+        self._board.add_end(LaunchEnd(launch.launch_id, reason, detail, now.timestamp(), how, "" if problem else ended.stem))
         self._post(machine.Collected(self._clock(), launch.number, problem))
 
     def _save(self, launch: Launch, handles: tuple[RankHandle, ...], ended: logs.Ended) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from build.facts import Gpu
 from metrics import catalog
+from supervisor.hardware.facts import throttles
 from supervisor.machine import Phase
 from supervisor.status.tally import Tally, decode_rate, prefill_rate
-from supervisor.status.view import EngineView, LaunchEnd, NodeMemory, View
+from supervisor.status.view import EngineView, LaunchEnd, NodeHardware, NodeMemory, Serving, View
 
 
 def status(view: View, tally: Tally) -> dict[str, Any]:
@@ -40,6 +42,9 @@ def status(view: View, tally: Tally) -> dict[str, Any]:
         ],
         "launch_phases_s": {phase: round(seconds, 3) for phase, seconds in view.phases},
         "restarts": [{"reason": reason.value, "count": count} for reason, count in state.restarts],
+        "evictions": [{"node": one.node, "stage": one.stage, "count": one.count} for one in view.evictions],
+        "context_ladder_rung": view.ladder_rung,
+        "hardware": [_hardware(node, view.now_s) for node in view.hardware],
         "ended_launches": [_end(end) for end in view.ends],
     }
 
@@ -84,6 +89,48 @@ def _served(view: View) -> dict[str, Any]:
         "variant": serving.bundle.variant,
         "runner": serving.runner,
         "context_tokens": serving.context_tokens,
+        "pins": _pins(serving),
+    }
+
+
+def _pins(serving: Serving) -> dict[str, str]:
+    """What was fixed, by what it is: a revision, or an entry of the store."""
+    bundle = serving.bundle
+    pins = {
+        "model_revision": bundle.model_revision,
+        "bundle": serving.bundle_entry,
+        "engine": bundle.engine.server.entry,
+        "model": bundle.model.entry,
+        "kit": bundle.kit.entry,
+    }
+    return {name: value for name, value in pins.items() if value}
+
+
+def _hardware(node: NodeHardware, now_s: float) -> dict[str, Any]:
+    seen = node.hardware
+    return {
+        "node": node.node,
+        "up": node.up,
+        "sample_age_s": round(max(0.0, now_s - node.at_s), 1),
+        "gpus": [_gpu(gpu) for gpu in (seen.gpus or ())] if seen else [],
+        "ports": [
+            {"device": port.device, "up": port.up, "mtu_bytes": port.mtu_bytes, "bytes_per_s": port.bytes_per_s}
+            for port in (seen.ports if seen else ())
+        ],
+        "disk_size_bytes": seen.disk_size_bytes if seen else None,
+        "disk_free_bytes": seen.disk_free_bytes if seen else None,
+    }
+
+
+def _gpu(gpu: Gpu) -> dict[str, Any]:
+    held = throttles(gpu)
+    return {
+        "device": str(gpu.index if gpu.index is not None else gpu.pci_bus_id),
+        "name": gpu.name,
+        "sm_mhz": gpu.sm_mhz,
+        "power_w": gpu.power_w,
+        "temperature_c": gpu.temperature_c,
+        "held_down_by": None if held is None else [reason for reason, holds in held.items() if holds],
     }
 
 
@@ -131,5 +178,6 @@ def _end(end: LaunchEnd) -> dict[str, Any]:
         "reason": end.reason,
         "detail": end.detail,
         "ended_unix_s": round(end.ended_unix_s, 1),
+        "logs": end.logs,
         "exits": ", ".join(f"rank {rank}: {how}" for rank, how in end.exits),
     }

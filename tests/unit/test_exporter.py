@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import http.client
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -165,27 +168,66 @@ def test_bytes_are_rendered_at_most_once_a_second(exporter: Exporter, clock: Clo
     assert "} 3.0" in bodies[2]
 
 
-def test_status_is_json_and_the_page_shows_it_escaped(exporter: Exporter) -> None:
-    status = {
-        "state": "serving",
-        "served_name": "<b>&",
-        "ranks": [{"rank": 0, "node": "spark-a"}],
-        "memory": {"slope": -1.5, "psi": None},
-        "notes": ["one"],
-    }
+def test_status_is_json(exporter: Exporter) -> None:
+    status = {"state": "serving", "ranks": [{"rank": 0, "node": "spark-a"}], "memory": []}
     exporter.publish(snapshot(status=status))
     code, kind, body = get(exporter, "/status.json")
     assert (code, kind) == (200, "application/json")
     told = json.loads(body)
     assert {key: told[key] for key in status} == status
     assert (told["ready"], told["live"], told["taken_at_s"]) == (True, True, 1.7e9)
-    code, kind, body = get(exporter, "/")
-    assert (code, kind) == (200, "text/html; charset=utf-8")
-    assert "&lt;b&gt;&amp;" in body
-    assert "<td>spark-a</td>" in body
-    assert "http://" not in body
-    assert "https://" not in body
-    assert "<script" not in body
+
+
+def test_the_page_needs_nothing_from_anywhere_and_may_run_its_own_script_alone(exporter: Exporter) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", exporter.port, timeout=30)
+    connection.request("GET", "/")
+    reply = connection.getresponse()
+    body, sent = reply.read().decode(), reply.headers["Content-Security-Policy"]
+    connection.close()
+    assert (reply.status, reply.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    (script,) = re.findall(r"<script>(.*)</script>", body, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}';" in sent
+    assert sent.startswith("default-src 'none'; ")
+    outside = [
+        url
+        for url in re.findall(r"""https?://[^\s"'`$]+""", body)
+        if not url.startswith(("http://127.0.0.1", "http://www.w3.org/2000/svg"))
+    ]
+    assert outside == []
+    assert re.findall(r"<(?:link|script|img|iframe)[^>]*(?:src|href)=\"(?!data:|/)", body) == []
+    assert "innerHTML" not in script
+
+
+def test_the_pages_curves_are_there_at_once(exporter: Exporter) -> None:
+    for second, rate in ((0.0, 1.0), (0.4, 2.0), (1.1, 3.0)):
+        throughput = {"decode_tokens_per_s": rate}
+        memory = [{"node": "spark-a", "available_bytes": 5}]
+        exporter.publish(snapshot(status={"throughput": throughput, "memory": memory}, taken_at_s=100.0 + second))
+    code, kind, body = get(exporter, "/history.json")
+    assert (code, kind) == (200, "application/json")
+    assert json.loads(body)["points"] == [
+        {"t": 100.0, "decode_tokens_per_s": 1.0, "available_bytes": {"spark-a": 5}},
+        {"t": 101.1, "decode_tokens_per_s": 3.0, "available_bytes": {"spark-a": 5}},
+    ]
+
+
+def test_what_was_asked_for_is_rendered_at_the_next_publishing_and_not_by_who_asks(
+    exporter: Exporter, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exporter.publish(snapshot(tokens(1)))
+    assert "} 1.0" in get(exporter, "/metrics")[2]
+    clock.now_s += 1.0
+    exporter.publish(snapshot(tokens(2)))
+    monkeypatch.setattr(exposition, "render", lambda *_: pytest.fail("rendered for who asks"))
+    assert "} 2.0" in get(exporter, "/metrics")[2]
+
+
+def test_bytes_of_a_publisher_that_has_stopped_are_made_anew(exporter: Exporter, clock: Clock) -> None:
+    exporter.publish(snapshot(tokens(1)))
+    get(exporter, "/metrics")
+    clock.now_s += 5.0
+    assert "twinfold_snapshot_age_seconds 5.0" in get(exporter, "/metrics")[2]
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/metrics/", "/livez/x"])

@@ -6,8 +6,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import fastjsonschema
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from build.bundle import Bundle, Engine, StoreRef
@@ -35,6 +36,7 @@ from supervisor.status.view import (
     Serving,
     View,
 )
+from tests.testing.demo import CHECKOUT
 
 REF = StoreRef("0123-thing")
 BUNDLE = Bundle(
@@ -439,11 +441,29 @@ def test_status_says_what_people_ask_for() -> None:
     assert told["ended_launches"][0]["exits"] == "rank 0: signal 9, rank 1: signal 9"
 
 
+def test_the_status_keeps_to_its_schema() -> None:
+    schema = fastjsonschema.compile(json.loads((CHECKOUT / "metrics/status.schema.json").read_text()))
+    views = [a_view(), a_view(newer_generation=8), *(a_view(state=replace(a_view().state, phase=phase)) for phase in Phase)]
+    views.append(View(now_s=1.0, now_unix_s=1.0, started_unix_s=0.0, pid=1, state=a_view().state, launch_id="", serving=None))
+    for view in views:
+        schema(json.loads(json.dumps(taken(view).status)))
+
+
+def test_every_key_of_the_status_is_in_its_schema() -> None:
+    schema = json.loads((CHECKOUT / "metrics/status.schema.json").read_text())
+    told = taken(a_view(newer_generation=8)).status
+    assert set(told) <= set(schema["properties"])
+    for key in ("ranks", "memory", "probes", "hardware", "ended_launches", "restarts", "evictions"):
+        assert all(set(one) == set(schema["properties"][key]["items"]["properties"]) for one in told[key]), key
+    assert set(told["throughput"]) == set(schema["properties"]["throughput"]["properties"])
+
+
 def test_a_newer_generation_shows_only_where_one_waits() -> None:
     assert "newer_generation" not in taken(a_view()).status
     assert taken(a_view(newer_generation=8)).status["newer_generation"] == 8
 
 
+@settings(deadline=None)
 @given(st.builds(EngineReading, **{name: st.one_of(st.none(), st.floats()) for name in (
     "prompt_tokens", "generated_tokens", "generated_tokens_live", "cached_tokens", "drafted_tokens", "accepted_tokens", "rounds"
 )}, running=st.one_of(st.none(), st.integers(0, 99)), live=st.booleans()), st.integers(1, 3))  # fmt: skip

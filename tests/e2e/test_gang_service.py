@@ -94,7 +94,7 @@ def test_smoke_and_validate_speak_to_the_gang_by_default(shared: Supervised) -> 
     ("args", "code", "line"),
     [
         (("--set", "prot=1"), 2, "error: --set prot: unknown setting: did you mean port?"),
-        (("--set", "parallel=0"), 2, 'error: parallel = "0" (--parallel): wanted a whole number from 1 to 64'),
+        (("--set", "parallel=0"), 2, 'error: parallel = "0" (command line): wanted a whole number from 1 to 64'),
         (("--target", "none"), 2, "error: target none has no generation yet"),
     ],
 )
@@ -203,7 +203,7 @@ def test_a_restart_carries_the_callers_settings_and_shows_them(gang: Supervised)
     done = gang.command("restart", "--set", "max_tokens=100", TWINFOLD_PARALLEL="2")
     assert done.returncode == 0, done.stderr
     assert "parallel: 4 -> 2 (environment TWINFOLD_PARALLEL)" in done.stdout
-    assert "max_tokens: 32768 -> 100 (--max-tokens)" in done.stdout
+    assert "max_tokens: 32768 -> 100 (command line)" in done.stdout
     assert set(gang.pids().values()).isdisjoint(pids.values())
     assert "4 streams at once" not in gang.command("logs").stdout
     assert "2 streams at once" in gang.command("logs").stdout

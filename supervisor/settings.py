@@ -163,7 +163,7 @@ class Probes:
     """How a serving gang proves that it lives."""
 
     probe_period_s: float = setting(
-        number(0.1, 60.0), 1.0, "seconds between readings of the engine", change=Change.LIVE, recipe=False
+        number(0.1, 60.0), 0.5, "seconds between readings of the engine", change=Change.LIVE, recipe=False
     )
     probe_deadline_s: float = setting(
         number(0.1, 600.0), 5.0, "seconds a reading of the engine may take", change=Change.LIVE, recipe=False

@@ -15,8 +15,8 @@ from supervisor.status.snapshot import snapshot
 from supervisor.status.tally import Tally
 from supervisor.status.view import View
 
-PERIOD_S = 0.5
-GENERATION_EVERY = 10  # periods
+PERIOD_S = 0.25
+GENERATION_EVERY = 20  # periods
 
 
 class Publisher(Watcher):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 NVIDIA_SMI = """#!/bin/sh
@@ -81,3 +83,9 @@ def nvidia_smi(folder: Path, text: str = NVIDIA_SMI) -> Path:
     program.write_text(text)
     program.chmod(0o755)
     return folder
+
+
+def disk_of(path: Path) -> str:
+    """The disk that ``path`` lies on, as /proc/diskstats names it; a made-up one where it is none."""
+    shown = subprocess.run(["df", "-P", str(path)], capture_output=True, text=True, check=True).stdout.splitlines()[1].split()[0]
+    return os.path.realpath(shown).rpartition("/")[2] if shown.startswith("/") else "sda1"

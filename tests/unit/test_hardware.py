@@ -15,11 +15,11 @@ from supervisor.hardware.script import SCRIPT
 from supervisor.hardware.watch import HardwareWatch
 from supervisor.machine import Policy, State
 from tests.testing.cases import case
-from tests.testing.hardware import GIB, nvidia_smi, proc_tree, sys_tree
+from tests.testing.hardware import GIB, disk_of, nvidia_smi, proc_tree, sys_tree
 
 
 def printed(tmp_path: Path, *, path: str | None = None, engram: str = "") -> str:
-    proc, sys_ = proc_tree(tmp_path / "proc", GIB, _device(tmp_path)), sys_tree(tmp_path / "sys")
+    proc, sys_ = proc_tree(tmp_path / "proc", GIB, disk_of(tmp_path)), sys_tree(tmp_path / "sys")
     done = subprocess.run(
         ["sh", "-c", SCRIPT, "hardware", str(proc), str(sys_), str(tmp_path), engram],
         env=os.environ | {"PATH": path or os.environ["PATH"], "LC_ALL": "C"},
@@ -30,12 +30,6 @@ def printed(tmp_path: Path, *, path: str | None = None, engram: str = "") -> str
     )
     assert done.stderr == ""
     return done.stdout
-
-
-def _device(path: Path) -> str:
-    """The disk that ``path`` lies on, as /proc/diskstats names it; a made-up one where it is none."""
-    shown = subprocess.run(["df", "-P", str(path)], capture_output=True, text=True, check=True).stdout.splitlines()[1].split()[0]
-    return os.path.realpath(shown).rpartition("/")[2] if shown.startswith("/") else "sda1"
 
 
 def with_gpu(tmp_path: Path, *args: str) -> str:

@@ -76,6 +76,7 @@ class Gang:
         self._runner, self._board, self._post, self._voice = runner, board, post, voice
         self._configure, self._notify, self._clock = configure, notify, clock
         self._launch = Launch(0)
+        self._holding = threading.Lock()
 
     def changed(self, before: State, after: State) -> None:
         """Show the new state; a launch that is over in the middle of its gate must not go on."""
@@ -111,6 +112,7 @@ class Gang:
         """Take over ranks that run: the machine begins with them as launch 1."""
         self._launch = Launch(1, launch_id=handles[0].launch_id, plan=one.running_at(context_tokens))
         self._take(self._launch)
+        self._hold(self._launch)
         assert self._launch.ranks is not None
         for handle in handles:
             self._launch.ranks.add(handle)
@@ -150,21 +152,28 @@ class Gang:
         self._post(machine.GatePassed(self._clock(), launch.number))
 
     def _take(self, launch: Launch) -> None:
-        """With its first rank a launch gets a root in the store and a watch on its ranks."""
+        """With its first rank a launch gets a watch on its ranks."""
         plan = launch.plan
         assert plan is not None
         if launch.ranks:
             return
         configuration, one = plan.blueprint.configuration, plan.blueprint
-        service.hold_root(configuration.state_dir, launch.launch_id, one.bundle_entry)
         self._board.set_launch(launch.launch_id, plan.serving)
         asked = (plan.context_tokens, configuration.serve.drafts)
         launch.ranks = RankWatch(self._runner, self._post, launch.number, world_size=one.bundle.world_size, asked=asked)
         launch.ranks.start()
 
+    def _hold(self, launch: Launch) -> None:
+        """The root in the store. Each rank's start takes it anew: a disk that is full fails that start, and nothing else."""
+        assert launch.plan is not None
+        one = launch.plan.blueprint
+        with self._holding:
+            service.hold_root(one.configuration.state_dir, launch.launch_id, one.bundle_entry)
+
     def _start(self, launch: Launch, rank: int) -> None:
         assert launch.plan is not None
         assert launch.ranks is not None
+        self._hold(launch)
         spec = launch.plan.rank_spec(launch.launch_id, rank, PLATFORMS.get(platform.machine(), platform.machine()))
         try:
             handle = self._runner.start(spec)

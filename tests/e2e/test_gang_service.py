@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 import signal
 import socket
@@ -195,6 +196,18 @@ def test_stop_comes_back_when_all_has_ended(gang: Supervised) -> None:
     assert not any(exists(pid) for pid in pids.values())
     assert gang.ended() == 0
     assert gang.command("status").stdout == "stopped\n"
+
+
+def test_a_state_folder_that_takes_no_files_fails_a_launch_and_not_the_supervisor(gang: Supervised) -> None:
+    """As on a full disk: no root can be held there. It goes on as soon as there is room again."""
+    gang.start().wait_ready()
+    roots = gang.state / "run" / "roots"
+    shutil.rmtree(roots)
+    roots.write_text("in the way")
+    os.kill(gang.pids()[1], signal.SIGKILL)
+    until("a failed start is told", lambda: "start failed" in gang.err)
+    roots.unlink()
+    gang.wait_ready(2)
 
 
 def test_a_restart_carries_the_callers_settings_and_shows_them(gang: Supervised) -> None:

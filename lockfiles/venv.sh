@@ -88,7 +88,7 @@ create() {
     [ ! -e .venv ] || [ -f .venv/twinfold-made ] ||
         fail '.venv is there and was not made by this Makefile: move it away'
     rm -rf .venv && mkdir .venv && : >.venv/twinfold-made || fail 'the folder .venv cannot be made here'
-    echo "making .venv with Python $(version "$python") from $lock (once; log: $log)"
+    echo "making .venv with Python $(version "$python") from $lock (once, for some minutes: tail -f $log shows it)"
     "$python" -m venv .venv >"$log" 2>&1 || fail ".venv could not be made: $(tail -n 1 "$log") (log: $log)"
     pip install --require-hashes --only-binary :all: -r "$lock"
     link

@@ -12,10 +12,12 @@ from build.graph.graph import Artefact
 from build.graph.jobs import Job
 from build.image import recipes as image_recipes
 from build.image.assemble import read_archive
+from build.image.identity import ImageIdentity
 from build.image.oci import Platform, parse_platform
 
 BUILDER = "engine-image"
 NODE_BUILDER = "node-image"
+BUILDERS = frozenset({BUILDER, NODE_BUILDER})
 FILE = "image.tar"
 
 
@@ -48,8 +50,13 @@ def build_node(job: Job) -> None:
 
 def reference(made: Path, entry: str) -> ImageRef:
     """What a bundle says of an image, from the folder that its artefact made and the entry's name in the store."""
-    identity = read_archive(made / FILE).identity
-    return ImageRef(identity.tag, identity.config_digest, identity.diff_ids, StoreRef(entry, FILE))
+    found = identity(made)
+    return ImageRef(found.tag, found.config_digest, found.diff_ids, StoreRef(entry, FILE))
+
+
+def identity(made: Path) -> ImageIdentity:
+    """Which image it is that an artefact made; ``StoreDamaged`` where it is not readable."""
+    return read_archive(made / FILE).identity
 
 
 def _binaries(job: Job) -> dict[str, Path]:

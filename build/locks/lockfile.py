@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,14 +42,20 @@ def read(path: Path) -> Lock:
 
 def _rows(raw: dict[str, Any], path: Path, table: str, make: type[T]) -> list[T]:
     names = {f.name for f in fields(make)}
+    needed = names - _optional(make)
     rows = raw.get(table, [])
     for number, row in enumerate(rows, 1):
-        if set(row) != names or not all(isinstance(v, str) for v in row.values()):
-            lacks = ", ".join(sorted(names - set(row))) or "text values only"
+        if not needed <= set(row) <= names or not all(isinstance(v, str) for v in row.values()):
+            lacks = ", ".join(sorted(needed - set(row))) or "text values only"
             raise PinsMissing(
                 f"{path}: [[{table}]] number {number} is incomplete (wanted {lacks}): make it again with `doit lock`"
             )
     return [make(**row) for row in rows]
+
+
+def _optional(make: type[ToolchainPin | Output]) -> set[str]:
+    """Fields that a table leaves out where they are empty."""
+    return {f.name for f in fields(make) if f.default is not MISSING}
 
 
 def write(path: Path, lock: Lock, save: Callable[[Path, bytes], None]) -> bool:
@@ -79,16 +85,23 @@ def _sync(document: Any, table: str, wanted: Sequence[ToolchainPin | Output], id
         if not wanted:
             return
         rows = document[table] = tomlkit.aot()
-    new = {tuple(asdict(w)[i] for i in identity): asdict(w) for w in wanted}
+    new = {tuple(asdict(w)[i] for i in identity): _said(w) for w in wanted}
     for row in list(rows):
         name = tuple(str(row[i]) for i in identity)
         if name not in new:
             rows.remove(row)
             continue
-        for field, value in new.pop(name).items():
+        values = new.pop(name)
+        for field in [f for f in row if f not in values]:
+            del row[field]
+        for field, value in values.items():
             if row.get(field) != value:
                 row[field] = value
     for values in new.values():
         made = tomlkit.table()
         made.update(values)
         rows.append(made)
+
+
+def _said(row: ToolchainPin | Output) -> dict[str, str]:
+    return {name: value for name, value in asdict(row).items() if value or name not in _optional(type(row))}

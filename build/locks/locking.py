@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from build.artefacts import toolchain
+from build.artefacts import images, toolchain
 from build.errors import PinsMissing, UsageError
 from build.graph import graph, targets
+from build.graph.graph import Resolved
 from build.graph.project import Project
 from build.locks import lockfile, pins
 from build.locks.pins import Difference, Lock
@@ -43,7 +44,7 @@ def record(project: Project, only: frozenset[str]) -> list[str]:
     if missing:
         raise UsageError(f"not built yet: {', '.join(missing)}: run `doit` first")
     made = [project.resolve(name) for name in project.graph if project.ready(name) and (not only or name in only)]
-    new = pins.recorded(project.lock, made, project.host)
+    new = pins.recorded(project.lock, made, project.host, _image_ids(project, made))
     if not only:
         new = pins.without(new, project.host, project.graph.keys())
     changed = sorted({o.name for o in set(new.outputs) ^ set(project.lock.outputs)})
@@ -55,7 +56,23 @@ def check(project: Project) -> tuple[Difference, ...]:
     """What the lock does not say, with nothing built: its own outputs stand in for what the store lacks."""
     by_lock = graph.resolve(project.graph.values(), project.lock.index)
     by_store = {name: project.resolve(name) for name in project.graph}
-    return pins.compare(project.lock, by_lock, by_store)
+    return (*pins.compare(project.lock, by_lock, by_store), *_other_images(project))
+
+
+def _image_ids(project: Project, made: Iterable[Resolved]) -> dict[str, str]:
+    """Name -> config digest, of those that are images."""
+    found = (r for r in made if r.artefact.builder in images.BUILDERS)
+    return {r.artefact.name: images.identity(project.store.path(str(r.entry))).config_digest for r in found}
+
+
+def _other_images(project: Project) -> Iterator[Difference]:
+    """Images in the store whose bytes are as locked and whose id is not: someone wrote another into the lock."""
+    made = (project.resolve(name) for name in project.graph if project.ready(name))
+    locked = [r for r in made if project.lock.expected(r.artefact.name, str(r.key)) == r.output]
+    for name, image_id in _image_ids(project, locked).items():
+        said = project.lock.image_id(name, str(project.resolve(name).key))
+        if said != image_id:
+            yield Difference(name, "differs", f"the lock has image id {said or 'none'}, the store {image_id}")
 
 
 def _save(project: Project, lock: Lock) -> None:

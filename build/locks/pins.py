@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from build.graph.graph import Resolved
 
 FORMAT = 1
+NO_IMAGES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +28,17 @@ class ToolchainPin:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What one key gave, as a tree hash. ``platform``: what its bytes are for ("" for any); ``host``: where it was made."""
+    """What one key gave, as a tree hash. ``platform``: what its bytes are for ("" for any); ``host``: where it was made.
+
+    ``image_id``: of an image, its config digest, by which a daemon knows it; "" for anything else.
+    """
 
     name: str
     platform: str
     host: str
     key: str
     hash: str
+    image_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,10 @@ class Lock:
     def expected(self, name: str, key: str) -> str | None:
         """The hash that a key must give, or None where the lock says nothing of that key."""
         return next((o.hash for o in self.outputs if (o.name, o.key) == (name, key)), None)
+
+    def image_id(self, name: str, key: str) -> str | None:
+        """The image id beside that hash; "" for what is no image."""
+        return next((o.image_id for o in self.outputs if (o.name, o.key) == (name, key)), None)
 
     def index(self, key: str, name: str) -> str | None:
         """The lock as an index for :func:`build.graph.graph.resolve`: what would come out, with nothing built."""
@@ -86,10 +96,13 @@ def compare(lock: Lock, by_lock: Mapping[str, Resolved], by_store: Mapping[str, 
     return tuple(found)
 
 
-def recorded(lock: Lock, made: Iterable[Resolved], host: str) -> Lock:
-    """The lock with the outputs that were made on ``host`` in place of its earlier ones for the same names."""
+def recorded(lock: Lock, made: Iterable[Resolved], host: str, image_ids: Mapping[str, str] = NO_IMAGES) -> Lock:
+    """The lock with the outputs that were made on ``host`` in place of its earlier ones for the same names.
+
+    ``image_ids``: by the names of those that are images.
+    """
     new = {
-        r.artefact.name: Output(r.artefact.name, r.artefact.platform, host, r.key, r.output)
+        r.artefact.name: Output(r.artefact.name, r.artefact.platform, host, r.key, r.output, image_ids.get(r.artefact.name, ""))
         for r in made
         if enforced(r) and r.key is not None and r.output is not None
     }

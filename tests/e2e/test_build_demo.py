@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from build.artefacts import toolchain
+from build.artefacts import images, toolchain
 from build.graph import graph
 from build.graph.project import Project
 from build.image.assemble import read_archive
@@ -25,7 +25,7 @@ from build.locks.pins import Output
 from build.settings import Places
 from build.store import generations
 from build.store.store import Store
-from tests.testing.demo import CHECKOUT, built_store, cache_root, demo_state, doit
+from tests.testing.demo import CHECKOUT, IMAGES, built_store, cache_root, demo_state, doit
 
 pytestmark = pytest.mark.timeout(1800)
 NOOP_LIMIT_S = 5.0  # ten times the goal
@@ -96,10 +96,10 @@ def test_a_changed_byte_of_the_server_rebuilds_the_server_and_no_rank_cache(tmp_
     assert not {n for n in names if n.startswith(("rank", "tf-dsv41-rank", "tf-dsv41-check", "tf-dsv41-lanes-a", "checkpoint"))}
 
 
-def test_two_clean_stores_in_two_folders_hold_identical_trees(tmp_path: Path) -> None:
-    shared, entry = built_store()
+def test_two_clean_stores_in_two_folders_are_the_same_and_come_to_the_locked_image_ids_of_both_platforms(tmp_path: Path) -> None:
+    shared, entry = built_store(2, *IMAGES)
     state = tmp_path / "another place" / "state"
-    done = doit("-n", "2", state=state)
+    done = doit("-n", "2", "generation", *IMAGES, state=state)
     assert done.returncode == 0, done.stderr
     one, two = Store(shared), Store(state / "store")
     assert two.find(entry) is not None
@@ -107,8 +107,27 @@ def test_two_clean_stores_in_two_folders_hold_identical_trees(tmp_path: Path) ->
         first, second = one.need(name), two.need(name)
         differ = {(f.path, f.sha256) for f in first.files} ^ {(f.path, f.sha256) for f in second.files}
         assert not differ, f"{name}: {min(differ)}"
-    verified = doit("verify", state=state)
-    assert verified.returncode == 0, verified.stderr
+    project = Project(CHECKOUT, Places(), state)
+    for name in IMAGES:
+        key, there = project.resolve(name).key, project.resolve(name).entry
+        found = {images.identity(store.path(str(there))).config_digest for store in (one, two)}
+        assert found == {project.lock.image_id(name, str(key))}
+    for command in ("verify", "lock --check"):
+        checked = doit(*command.split(), state=state)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_another_image_id_in_the_lock_is_a_difference(tmp_path: Path) -> None:
+    built_store()
+    here = checkout(tmp_path / "checkout")
+    lock = here / "lockfiles" / "demo.lock.toml"
+    assert doit("lock", "--record", state=cache_root() / "state", checkout=here).returncode == 0
+    image = f"engine-image-{toolchain.host().removeprefix('linux/')}"
+    (old,) = (o for o in lockfile.read(lock).outputs if (o.name, o.host) == (image, toolchain.host()))
+    lock.write_text(lock.read_text().replace(old.image_id, "sha256:" + "0" * 64))
+    said = doit("lock", "--check", state=cache_root() / "state", checkout=here)
+    assert said.returncode == 1
+    assert f"differs    {image}: the lock has image id sha256:000" in said.stdout
 
 
 @pytest.mark.parametrize("world", [1, 4])

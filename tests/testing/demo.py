@@ -42,10 +42,16 @@ def environment(state: Path) -> dict[str, str]:
     return {**kept, "TWINFOLD_STATE_DIR": str(state)}
 
 
-def built_store(world: int = 2) -> tuple[Path, str]:
-    """The shared store with the demo's bundle of these sources in it, and the bundle's entry. A build takes minutes once."""
+IMAGES = tuple(f"{kind}-image-{machine}" for kind in ("engine", "node") for machine in ("amd64", "arm64"))
+
+
+def built_store(world: int = 2, *more: str) -> tuple[Path, str]:
+    """The shared store with the demo's bundle of these sources in it, and the bundle's entry. A build takes minutes once.
+
+    ``more``: further artefacts, such as the images for other platforms.
+    """
     state = cache_root() / "state"
-    done = doit(f"world={world}", state=state)
+    done = doit("-n", "2", f"world={world}", *(("generation", *more) if more else ()), state=state)
     assert done.returncode == 0, done.stdout + done.stderr
     project = Project(CHECKOUT, Places(world=world), state)
     entry = project.resolve("bundle").entry

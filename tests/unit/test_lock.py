@@ -27,7 +27,9 @@ def save(path: Path, content: bytes) -> None:
 @settings(deadline=None)
 @given(
     st.lists(st.builds(ToolchainPin, WORD, WORD, WORD, WORD), max_size=3, unique_by=lambda t: (t.name, t.platform)),
-    st.lists(st.builds(Output, WORD, WORD, WORD, WORD, WORD), max_size=4, unique_by=lambda o: (o.name, o.host)),
+    st.lists(
+        st.builds(Output, WORD, WORD, WORD, WORD, WORD, st.just("") | WORD), max_size=4, unique_by=lambda o: (o.name, o.host)
+    ),
 )
 def test_what_is_written_is_read_again(
     tmp_path_factory: pytest.TempPathFactory, toolchains: list[ToolchainPin], outputs: list[Output]
@@ -53,6 +55,16 @@ def test_comments_and_order_stay_where_one_output_changes(tmp_path: Path) -> Non
     assert lockfile.read(path).expected("server", "k2") == "h2"
     assert lockfile.read(path).expected("server", "k1") is None
     assert text.index("server") < text.index("zz")
+
+
+def test_an_image_s_id_stands_beside_its_hash_and_goes_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "t.lock.toml"
+    image = Resolved(Artefact("image", "engine-image", 1), "k2", "h2")
+    lockfile.write(path, pins.recorded(Lock((), (OUTPUT,)), [image], "here", {"image": "sha256:ab"}), save)
+    assert path.read_text().count("image_id") == 1
+    assert (lockfile.read(path).image_id("image", "k2"), lockfile.read(path).image_id("server", "k1")) == ("sha256:ab", "")
+    lockfile.write(path, pins.recorded(lockfile.read(path), [image], "here"), save)
+    assert "image_id" not in path.read_text()
 
 
 def test_an_absent_lock_is_an_empty_one(tmp_path: Path) -> None:

@@ -169,11 +169,10 @@ def problems(project: Project) -> tuple[verify.Problem, ...]:
 
 
 def mend(project: Project) -> repair.Outcome:
-    """What ``doit repair`` does of a toy: everything that its generations and its sources need counts as needed."""
-    made = (g.bundle_entry for g in generations.every(project.state, "toy"))
-    named = (entry for name in project.graph if (entry := project.resolve(name).entry) is not None)
-    needed = roots.reached(project.store, [roots.Root(entry, "it") for entry in (*made, *named)], strict=False)
-    return repair.repair(project, problems(project), needed)
+    """What ``doit repair`` does, of a toy."""
+    from build.commands import store
+
+    return repair.repair(project, store.problems(project), store.needed(project))
 
 
 def problems_of(state: Path, bundle_entry: str) -> tuple[verify.Problem, ...]:

@@ -1,66 +1,39 @@
 //! POST /v1/chat/completions, whole and streamed.
 
 const std = @import("std");
-const layout = @import("layout.zig");
-const params = @import("params.zig");
-const prompts = @import("prompt.zig");
-const server = @import("server.zig");
+const fields = @import("fields.zig");
+const generation = @import("generation.zig");
+const replies = @import("reply.zig");
+const sys = @import("sys.zig");
+const text = @import("text.zig");
 const tools = @import("tools.zig");
 const usages = @import("usage.zig");
-const sys = @import("sys.zig");
 const request_ = @import("request.zig");
 const Request = request_.Request;
-const Call = server.Call;
-const Failure = server.Failure;
+const Call = @import("call.zig").Call;
+const Conversation = @import("conversation.zig").Conversation;
+const Failure = @import("call.zig").Failure;
+
+pub const id_prefix = "chatcmpl-";
+
+pub fn handle(call: *Call) Failure!void {
+    return generation.serve(call, @This());
+}
+
+pub fn read(call: *Call, object: std.json.ObjectMap) Failure!request_.Ask {
+    var conversation = try Conversation.begin(call, object, &.{ "max_completion_tokens", "max_tokens" });
+    try conversation.addMessages();
+    return conversation.end();
+}
 
 const Function = struct { name: ?[]const u8 = null, arguments: []const u8 };
 const ToolCall = struct { index: ?usize = null, id: ?[]const u8 = null, type: ?[]const u8 = null, function: Function };
-const Delta = struct {
-    role: ?[]const u8 = null,
-    content: ?[]const u8 = null,
-    reasoning_content: ?[]const u8 = null,
-    tool_calls: ?[]const ToolCall = null,
-};
 
-pub fn handle(call: *Call) Failure!void {
-    const object = try call.object();
-    const wants_stream = try params.boolean(call, object, "stream") orelse false;
-    const request = Request.create(try call.identifier("chatcmpl-")) catch return error.OutOfMemory;
-    defer request.release();
-    request.ask = try read(call, object);
-    if (wants_stream) return stream(call, request, object);
-    try params.limitReply(call, &request.ask);
-    try call.submit(request);
-    try whole(call, request);
-}
-
-fn read(call: *Call, object: std.json.ObjectMap) Failure!request_.Ask {
-    var ask = try params.read(call, object, &.{ "max_completion_tokens", "max_tokens" });
-    var prompt = try prompts.Prompt.init(call.memory);
-    const offer = try tools.offered(call, object);
-    try tools.describe(call, &prompt, offer);
-    try prompts.addMessages(call, &prompt, object.get("messages") orelse return call.bad("messages is missing", .{}));
-    if (try tools.chosen(call, object, offer, &prompt)) |tool| {
-        ask.forced = try tools.forced(call, tool, prompt.question, ask.thinking);
-    }
-    try finishPrompt(&ask, &prompt);
-    return ask;
-}
-
-/// Open the reply and hand the prompt over.
-pub fn finishPrompt(ask: *request_.Ask, prompt: *prompts.Prompt) error{OutOfMemory}!void {
-    ask.assistant_at = try prompt.open(ask.thinking);
-    ask.prompt = prompt.tokens.items;
-    ask.topic = prompt.topic();
-    ask.image_seed = prompt.image_seed;
-}
-
-fn whole(call: *Call, request: *Request) Failure!void {
-    var reply = server.Reply.init(call, request);
-    const got = try reply.whole();
+pub fn answer(call: *Call, request: *Request, got: replies.Whole) Failure!void {
     const figures = try usages.of(request, call.memory);
-    const split = splitCall(got.call);
-    const calls = [_]ToolCall{.{ .id = try call.identifier("call_"), .type = "function", .function = .{ .name = split.name, .arguments = split.arguments } }};
+    const split = tools.split(got.call);
+    const function = Function{ .name = split.name, .arguments = split.arguments };
+    const calls = [_]ToolCall{.{ .id = try call.identifier("call_"), .type = "function", .function = function }};
     const message = .{
         .role = "assistant",
         .content = got.content,
@@ -79,90 +52,82 @@ fn whole(call: *Call, request: *Request) Failure!void {
     });
 }
 
-/// "NAME, line end, ARGUMENTS" apart.
-pub fn splitCall(text: []const u8) struct { name: []const u8, arguments: []const u8 } {
-    const at = std.mem.indexOfScalar(u8, text, '\n') orelse return .{ .name = text, .arguments = "" };
-    return .{ .name = text[0..at], .arguments = text[at + 1 ..] };
-}
+const Delta = struct {
+    role: ?[]const u8 = null,
+    content: ?[]const u8 = null,
+    reasoning_content: ?[]const u8 = null,
+    tool_calls: ?[]const ToolCall = null,
+};
 
-const Chunker = struct {
+pub const Events = struct {
     call: *Call,
     request: *Request,
-    created: u64,
+    created_s: u64,
+    /// Whether the figures come in a chunk of their own.
+    separate_usage: bool,
     call_text: std.ArrayList(u8) = .empty,
     named: bool = false,
 
-    fn send(self: *Chunker, delta: Delta, finish: ?request_.Finish) Failure!void {
-        try self.sendWith(delta, finish, null);
+    pub fn init(call: *Call, request: *Request, object: std.json.ObjectMap) Failure!Events {
+        const separate = try separateUsage(call, object);
+        return .{ .call = call, .request = request, .created_s = sys.wallS(), .separate_usage = separate };
     }
 
-    fn sendWith(self: *Chunker, delta: Delta, finish: ?request_.Finish, figures: ?usages.Figures) Failure!void {
+    pub fn begin(self: *Events) Failure!void {
+        try self.send(.{ .role = "assistant" });
+    }
+
+    pub fn add(self: *Events, delta: text.Delta) Failure!void {
+        if (delta.reasoning.len > 0) try self.send(.{ .reasoning_content = delta.reasoning });
+        if (delta.content.len > 0) try self.send(.{ .content = delta.content });
+        if (delta.call.len > 0) try self.addCall(delta.call);
+    }
+
+    pub fn end(self: *Events, finish: request_.Finish) Failure!void {
+        const figures = try usages.of(self.request, self.call.memory);
+        const reason = std.json.Value{ .string = @tagName(finish) };
+        const choices = .{.{ .index = 0, .delta = Delta{}, .finish_reason = reason }};
+        try self.chunk(choices, if (self.separate_usage) null else figures);
+        if (self.separate_usage) try self.chunk([0]struct {}{}, figures);
+        try self.call.done();
+    }
+
+    /// A tool call: its name in the first delta, then its arguments as they come.
+    fn addCall(self: *Events, more: []const u8) Failure!void {
+        try self.call_text.appendSlice(self.call.memory, more);
+        if (std.mem.indexOfScalar(u8, self.call_text.items, '\n') == null) return;
+        const split = tools.split(self.call_text.items);
+        const fresh = if (self.named) more else split.arguments;
+        if (!self.named) {
+            self.named = true;
+            const function = Function{ .name = split.name, .arguments = "" };
+            const id = try self.call.identifier("call_");
+            const first = ToolCall{ .index = 0, .id = id, .type = "function", .function = function };
+            try self.send(.{ .tool_calls = &.{first} });
+        }
+        if (fresh.len > 0) try self.send(.{ .tool_calls = &.{.{ .index = 0, .function = .{ .arguments = fresh } }} });
+    }
+
+    fn send(self: *Events, delta: Delta) Failure!void {
         // A JSON value, not an optional: clients want the field even while it is null.
-        const reason: std.json.Value = if (finish) |given| .{ .string = @tagName(given) } else .null;
+        try self.chunk(.{.{ .index = 0, .delta = delta, .finish_reason = std.json.Value.null }}, null);
+    }
+
+    fn chunk(self: *Events, choices: anytype, figures: ?usages.Figures) Failure!void {
         try self.call.event(null, .{
             .id = self.request.id,
             .object = "chat.completion.chunk",
-            .created = self.created,
+            .created = self.created_s,
             .model = self.call.server.name,
-            .choices = .{.{ .index = 0, .delta = delta, .finish_reason = reason }},
+            .choices = choices,
             .usage = if (figures) |given| @as(?usages.Usage, given.usage) else null,
             .tensorfold = if (figures) |given| @as(?usages.Engine, given.tensorfold) else null,
             .speculative = if (figures) |given| @as(?usages.Speculative, given.speculative) else null,
         });
     }
-
-    /// A chunk with figures and no choice, for clients that ask for the usage.
-    fn usage(self: *Chunker, figures: usages.Figures) Failure!void {
-        try self.call.event(null, .{
-            .id = self.request.id,
-            .object = "chat.completion.chunk",
-            .created = self.created,
-            .model = self.call.server.name,
-            .choices = [0]struct {}{},
-            .usage = figures.usage,
-            .tensorfold = figures.tensorfold,
-            .speculative = figures.speculative,
-        });
-    }
-
-    /// Stream a tool call: its name in the first delta, then its arguments as they come.
-    fn tool(self: *Chunker, more: []const u8) Failure!void {
-        try self.call_text.appendSlice(self.call.memory, more);
-        if (std.mem.indexOfScalar(u8, self.call_text.items, '\n') == null) return;
-        const split = splitCall(self.call_text.items);
-        const fresh = if (self.named) more else split.arguments;
-        if (!self.named) {
-            self.named = true;
-            const first = ToolCall{ .index = 0, .id = try self.call.identifier("call_"), .type = "function", .function = .{ .name = split.name, .arguments = "" } };
-            try self.send(.{ .tool_calls = &.{first} }, null);
-        }
-        if (fresh.len > 0) try self.send(.{ .tool_calls = &.{.{ .index = 0, .function = .{ .arguments = fresh } }} }, null);
-    }
 };
-
-fn stream(call: *Call, request: *Request, object: std.json.ObjectMap) Failure!void {
-    const separate = try separateUsage(call, object);
-    var chunker = Chunker{ .call = call, .request = request, .created = sys.wallS() };
-    try call.connection.beginStream();
-    try chunker.send(.{ .role = "assistant" }, null);
-    try params.limitReply(call, &request.ask);
-    try call.submit(request);
-    var reply = server.Reply.init(call, request);
-    const finish = while (true) {
-        const step = try reply.next();
-        if (step.delta.reasoning.len > 0) try chunker.send(.{ .reasoning_content = step.delta.reasoning }, null);
-        if (step.delta.content.len > 0) try chunker.send(.{ .content = step.delta.content }, null);
-        if (step.delta.call.len > 0) try chunker.tool(step.delta.call);
-        if (step.finish) |finish| break finish;
-    };
-    const figures = try usages.of(request, call.memory);
-    try chunker.sendWith(.{}, finish, if (separate) null else figures);
-    if (separate) try chunker.usage(figures);
-    try call.connection.chunk("data: [DONE]\n\n");
-    try call.connection.endStream();
-}
 
 fn separateUsage(call: *Call, object: std.json.ObjectMap) Failure!bool {
     const options = object.get("stream_options") orelse return false;
-    return if (options == .object) try params.boolean(call, options.object, "include_usage") orelse false else false;
+    return if (options == .object) try fields.boolean(call, options.object, "include_usage") orelse false else false;
 }

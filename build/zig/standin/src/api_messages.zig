@@ -1,61 +1,39 @@
 //! POST /v1/messages, whole and streamed.
 
 const std = @import("std");
-const api_chat = @import("api_chat.zig");
+const fields = @import("fields.zig");
+const generation = @import("generation.zig");
 const layout = @import("layout.zig");
-const params = @import("params.zig");
 const prompts = @import("prompt.zig");
-const server = @import("server.zig");
+const replies = @import("reply.zig");
+const text = @import("text.zig");
 const tools = @import("tools.zig");
 const usages = @import("usage.zig");
 const request_ = @import("request.zig");
 const Request = request_.Request;
-const Call = server.Call;
-const Failure = server.Failure;
+const Call = @import("call.zig").Call;
+const Conversation = @import("conversation.zig").Conversation;
+const Failure = @import("call.zig").Failure;
 const Value = std.json.Value;
 
+pub const id_prefix = "msg_";
+
 pub fn handle(call: *Call) Failure!void {
-    const object = try call.object();
-    const request = Request.create(try call.identifier("msg_")) catch return error.OutOfMemory;
-    defer request.release();
-    request.ask = try read(call, object);
-    if (try params.boolean(call, object, "stream") orelse false) return stream(call, request);
-    try params.limitReply(call, &request.ask);
-    try call.submit(request);
-    var reply = server.Reply.init(call, request);
-    const got = try reply.whole();
-    const figures = try usages.of(request, call.memory);
-    try call.answer(200, .{
-        .id = request.id,
-        .type = "message",
-        .role = "assistant",
-        .model = call.server.name,
-        .content = try blocks(call, got),
-        .stop_reason = reason(got.finish),
-        .stop_sequence = Value.null,
-        .usage = usageOf(figures),
-        .tensorfold = figures.tensorfold,
-        .speculative = figures.speculative,
-    });
+    return generation.serve(call, @This());
 }
 
-fn read(call: *Call, object: std.json.ObjectMap) Failure!request_.Ask {
-    var ask = try params.read(call, object, &.{"max_tokens"});
-    if (object.get("thinking")) |switch_| if (switch_ == .object) {
-        const kind = try params.string(call, switch_.object, "type") orelse "disabled";
-        ask.thinking = std.mem.eql(u8, kind, "enabled");
-        if (try params.integer(call, switch_.object, "budget_tokens")) |budget| ask.thinking_budget = budget;
+pub fn read(call: *Call, object: std.json.ObjectMap) Failure!request_.Ask {
+    var conversation = try Conversation.begin(call, object, &.{"max_tokens"});
+    if (object.get("thinking")) |given| if (given == .object) {
+        const kind = try fields.string(call, given.object, "type") orelse "disabled";
+        conversation.ask.thinking = std.mem.eql(u8, kind, "enabled");
+        if (try fields.integer(call, given.object, "budget_tokens")) |budget| conversation.ask.thinking_budget = budget;
     };
-    var prompt = try prompts.Prompt.init(call.memory);
-    const offer = try tools.offered(call, object);
-    try tools.describe(call, &prompt, offer);
-    if (object.get("system")) |system| try prompt.turn(layout.system, try prompts.contentText(call, &prompt, system));
-    try prompts.addMessages(call, &prompt, object.get("messages") orelse return call.bad("messages is missing", .{}));
-    if (try tools.chosen(call, object, offer, &prompt)) |tool| {
-        ask.forced = try tools.forced(call, tool, prompt.question, ask.thinking);
+    if (object.get("system")) |system| {
+        try conversation.prompt.turn(layout.system, try prompts.contentText(call, &conversation.prompt, system));
     }
-    try api_chat.finishPrompt(&ask, &prompt);
-    return ask;
+    try conversation.addMessages();
+    return conversation.end();
 }
 
 const Block = struct {
@@ -68,15 +46,36 @@ const Block = struct {
     input: ?Value = null,
 };
 
-fn blocks(call: *Call, got: server.Reply.Whole) Failure![]const Block {
+pub fn answer(call: *Call, request: *Request, got: replies.Whole) Failure!void {
+    const figures = try usages.of(request, call.memory);
+    try call.answer(200, .{
+        .id = request.id,
+        .type = "message",
+        .role = "assistant",
+        .model = call.server.name,
+        .content = try blocksOf(call, got),
+        .stop_reason = reason(got.finish),
+        .stop_sequence = Value.null,
+        .usage = usageOf(figures),
+        .tensorfold = figures.tensorfold,
+        .speculative = figures.speculative,
+    });
+}
+
+fn blocksOf(call: *Call, got: replies.Whole) Failure![]const Block {
+    const memory = call.memory;
     var found: std.ArrayList(Block) = .empty;
-    if (got.reasoning.len > 0) try found.append(call.memory, .{ .type = "thinking", .thinking = got.reasoning, .signature = "" });
+    if (got.reasoning.len > 0) try found.append(memory, .{ .type = "thinking", .thinking = got.reasoning, .signature = "" });
     if (got.call.len > 0) {
-        const split = api_chat.splitCall(got.call);
-        const input = std.json.parseFromSliceLeaky(Value, call.memory, split.arguments, .{}) catch Value{ .object = .empty };
-        try found.append(call.memory, .{ .type = "tool_use", .id = try call.identifier("toolu_"), .name = split.name, .input = input });
-    } else try found.append(call.memory, .{ .type = "text", .text = got.content });
+        const split = tools.split(got.call);
+        const input = std.json.parseFromSliceLeaky(Value, memory, split.arguments, .{}) catch Value{ .object = .empty };
+        try found.append(memory, try toolUse(call, split.name, input));
+    } else try found.append(memory, .{ .type = "text", .text = got.content });
     return found.items;
+}
+
+fn toolUse(call: *Call, name: []const u8, input: Value) Failure!Block {
+    return .{ .type = "tool_use", .id = try call.identifier("toolu_"), .name = name, .input = input };
 }
 
 fn reason(finish: request_.Finish) []const u8 {
@@ -98,79 +97,86 @@ fn usageOf(figures: usages.Figures) Usage {
     };
 }
 
-const BlockDelta = struct { type: []const u8, text: ?[]const u8 = null, thinking: ?[]const u8 = null, partial_json: ?[]const u8 = null };
+const BlockDelta = struct {
+    type: []const u8,
+    text: ?[]const u8 = null,
+    thinking: ?[]const u8 = null,
+    partial_json: ?[]const u8 = null,
+};
 
-/// Content blocks of a stream, one open at a time.
-const Blocks = struct {
+/// A stream of content blocks, one open at a time. A tool call goes out at the end, as one block.
+pub const Events = struct {
     call: *Call,
+    request: *Request,
     index: usize = 0,
+    /// The type of the open block.
     open: ?[]const u8 = null,
+    call_text: std.ArrayList(u8) = .empty,
 
-    fn start(self: *Blocks, block: Block) Failure!void {
-        try self.stop();
+    pub fn init(call: *Call, request: *Request, _: std.json.ObjectMap) Failure!Events {
+        return .{ .call = call, .request = request };
+    }
+
+    pub fn begin(self: *Events) Failure!void {
+        const message = .{
+            .id = self.request.id,
+            .type = "message",
+            .role = "assistant",
+            .model = self.call.server.name,
+            .content = [0]u32{},
+            .stop_reason = Value.null,
+            .stop_sequence = Value.null,
+            .usage = Usage{ .input_tokens = self.request.ask.prompt.len, .output_tokens = 0, .cache_read_input_tokens = 0 },
+        };
+        try self.call.event("message_start", .{ .type = "message_start", .message = message });
+    }
+
+    pub fn add(self: *Events, delta: text.Delta) Failure!void {
+        if (delta.reasoning.len > 0) {
+            try self.keepOpen(.{ .type = "thinking", .thinking = "", .signature = "" });
+            try self.addToBlock(.{ .type = "thinking_delta", .thinking = delta.reasoning });
+        }
+        if (delta.content.len > 0) {
+            try self.keepOpen(.{ .type = "text", .text = "" });
+            try self.addToBlock(.{ .type = "text_delta", .text = delta.content });
+        }
+        try self.call_text.appendSlice(self.call.memory, delta.call);
+    }
+
+    pub fn end(self: *Events, finish: request_.Finish) Failure!void {
+        if (self.call_text.items.len > 0) {
+            const split = tools.split(self.call_text.items);
+            try self.keepOpen(try toolUse(self.call, split.name, .{ .object = .empty }));
+            try self.addToBlock(.{ .type = "input_json_delta", .partial_json = split.arguments });
+        }
+        try self.closeBlock();
+        try self.call.event("message_delta", .{
+            .type = "message_delta",
+            .delta = .{ .stop_reason = reason(finish), .stop_sequence = Value.null },
+            .usage = usageOf(try usages.of(self.request, self.call.memory)),
+        });
+        try self.call.event("message_stop", .{ .type = "message_stop" });
+    }
+
+    /// See that a block of this one's type is open.
+    fn keepOpen(self: *Events, block: Block) Failure!void {
+        if (self.open) |open| if (std.mem.eql(u8, open, block.type)) return;
+        try self.closeBlock();
         self.open = block.type;
-        try self.call.event("content_block_start", .{ .type = "content_block_start", .index = self.index, .content_block = block });
+        const kind = "content_block_start";
+        try self.call.event(kind, .{ .type = kind, .index = self.index, .content_block = block });
     }
 
-    fn isOpen(self: *const Blocks, kind: []const u8) bool {
-        return self.open != null and std.mem.eql(u8, self.open.?, kind);
+    fn addToBlock(self: *Events, delta: BlockDelta) Failure!void {
+        const kind = "content_block_delta";
+        try self.call.event(kind, .{ .type = kind, .index = self.index, .delta = delta });
     }
 
-    fn delta(self: *Blocks, given: BlockDelta) Failure!void {
-        try self.call.event("content_block_delta", .{ .type = "content_block_delta", .index = self.index, .delta = given });
-    }
-
-    fn stop(self: *Blocks) Failure!void {
+    fn closeBlock(self: *Events) Failure!void {
         if (self.open == null) return;
         self.open = null;
-        try self.call.event("content_block_stop", .{ .type = "content_block_stop", .index = self.index });
+        const kind = "content_block_stop";
+        try self.call.event(kind, .{ .type = kind, .index = self.index });
         self.index += 1;
     }
 };
-
-fn stream(call: *Call, request: *Request) Failure!void {
-    try call.connection.beginStream();
-    try call.event("message_start", .{ .type = "message_start", .message = .{
-        .id = request.id,
-        .type = "message",
-        .role = "assistant",
-        .model = call.server.name,
-        .content = [0]u32{},
-        .stop_reason = Value.null,
-        .stop_sequence = Value.null,
-        .usage = Usage{ .input_tokens = request.ask.prompt.len, .output_tokens = 0, .cache_read_input_tokens = 0 },
-    } });
-    try params.limitReply(call, &request.ask);
-    try call.submit(request);
-    var reply = server.Reply.init(call, request);
-    var open = Blocks{ .call = call };
-    var called: std.ArrayList(u8) = .empty;
-    const finish = while (true) {
-        const step = try reply.next();
-        if (step.delta.reasoning.len > 0) {
-            if (!open.isOpen("thinking")) try open.start(.{ .type = "thinking", .thinking = "", .signature = "" });
-            try open.delta(.{ .type = "thinking_delta", .thinking = step.delta.reasoning });
-        }
-        if (step.delta.content.len > 0) {
-            if (!open.isOpen("text")) try open.start(.{ .type = "text", .text = "" });
-            try open.delta(.{ .type = "text_delta", .text = step.delta.content });
-        }
-        try called.appendSlice(call.memory, step.delta.call);
-        if (step.finish) |given| break given;
-    };
-    if (called.items.len > 0) {
-        const split = api_chat.splitCall(called.items);
-        const id = try call.identifier("toolu_");
-        try open.start(.{ .type = "tool_use", .id = id, .name = split.name, .input = .{ .object = .empty } });
-        try open.delta(.{ .type = "input_json_delta", .partial_json = split.arguments });
-    }
-    try open.stop();
-    const usage = usageOf(try usages.of(request, call.memory));
-    try call.event("message_delta", .{
-        .type = "message_delta",
-        .delta = .{ .stop_reason = reason(finish), .stop_sequence = Value.null },
-        .usage = usage,
-    });
-    try call.event("message_stop", .{ .type = "message_stop" });
-    try call.connection.endStream();
-}

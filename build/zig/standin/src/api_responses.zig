@@ -1,49 +1,38 @@
 //! POST /v1/responses, whole and streamed.
 
 const std = @import("std");
-const api_chat = @import("api_chat.zig");
+const fields = @import("fields.zig");
+const generation = @import("generation.zig");
 const layout = @import("layout.zig");
-const params = @import("params.zig");
 const prompts = @import("prompt.zig");
-const server = @import("server.zig");
+const replies = @import("reply.zig");
 const sys = @import("sys.zig");
+const text = @import("text.zig");
 const tools = @import("tools.zig");
 const usages = @import("usage.zig");
 const request_ = @import("request.zig");
 const Request = request_.Request;
-const Call = server.Call;
-const Failure = server.Failure;
+const Call = @import("call.zig").Call;
+const Conversation = @import("conversation.zig").Conversation;
+const Failure = @import("call.zig").Failure;
+
+pub const id_prefix = "resp_";
 
 pub fn handle(call: *Call) Failure!void {
-    const object = try call.object();
-    const request = Request.create(try call.identifier("resp_")) catch return error.OutOfMemory;
-    defer request.release();
-    request.ask = try read(call, object);
-    if (try params.boolean(call, object, "stream") orelse false) return stream(call, request);
-    try params.limitReply(call, &request.ask);
-    try call.submit(request);
-    var reply = server.Reply.init(call, request);
-    const got = try reply.whole();
-    try call.answer(200, try finished(call, request, got));
+    return generation.serve(call, @This());
 }
 
-fn read(call: *Call, object: std.json.ObjectMap) Failure!request_.Ask {
-    var ask = try params.read(call, object, &.{"max_output_tokens"});
-    var prompt = try prompts.Prompt.init(call.memory);
-    const offer = try tools.offered(call, object);
-    try tools.describe(call, &prompt, offer);
-    if (try params.string(call, object, "instructions")) |given| try prompt.turn(layout.system, given);
+pub fn read(call: *Call, object: std.json.ObjectMap) Failure!request_.Ask {
+    var conversation = try Conversation.begin(call, object, &.{"max_output_tokens"});
+    const prompt = &conversation.prompt;
+    if (try fields.string(call, object, "instructions")) |given| try prompt.turn(layout.system, given);
     const input = object.get("input") orelse return call.bad("input is missing", .{});
     switch (input) {
         .string => |given| try prompt.turn(layout.user, given),
-        .array => |items| for (items.items) |item| try addItem(call, &prompt, item),
+        .array => |items| for (items.items) |item| try addItem(call, prompt, item),
         else => return call.bad("input has to be a string or a list of items", .{}),
     }
-    if (try tools.chosen(call, object, offer, &prompt)) |tool| {
-        ask.forced = try tools.forced(call, tool, prompt.question, ask.thinking);
-    }
-    try api_chat.finishPrompt(&ask, &prompt);
-    return ask;
+    return conversation.end();
 }
 
 /// A message, an earlier call, or a tool's output.
@@ -54,8 +43,8 @@ fn addItem(call: *Call, prompt: *prompts.Prompt, item: std.json.Value) Failure!v
         try one.append(item);
         return prompts.addMessages(call, prompt, .{ .array = one });
     }
-    if (try params.string(call, item.object, "output")) |output| return prompt.turn(layout.tool, output);
-    if (try params.string(call, item.object, "arguments")) |given| return prompt.turn(layout.assistant, given);
+    if (try fields.string(call, item.object, "output")) |output| return prompt.turn(layout.tool, output);
+    if (try fields.string(call, item.object, "arguments")) |given| return prompt.turn(layout.assistant, given);
 }
 
 const Text = struct { type: []const u8, text: []const u8, annotations: ?[]const u32 = null };
@@ -71,20 +60,20 @@ const Item = struct {
     arguments: ?[]const u8 = null,
 };
 
-fn itemsOf(call: *Call, got: server.Reply.Whole) Failure![]const Item {
+fn itemsOf(call: *Call, got: replies.Whole) Failure![]const Item {
     var found: std.ArrayList(Item) = .empty;
     if (got.reasoning.len > 0) {
         const thought = try call.memory.dupe(Text, &.{.{ .type = "reasoning_text", .text = got.reasoning }});
-        try found.append(call.memory, .{ .type = "reasoning", .id = try call.identifier("rs_"), .summary = &.{}, .content = thought });
+        const id = try call.identifier("rs_");
+        try found.append(call.memory, .{ .type = "reasoning", .id = id, .summary = &.{}, .content = thought });
     }
     if (got.call.len > 0) {
-        const split = api_chat.splitCall(got.call);
-        const name = try call.identifier("call_");
+        const split = tools.split(got.call);
         try found.append(call.memory, .{
             .type = "function_call",
             .id = try call.identifier("fc_"),
             .status = "completed",
-            .call_id = name,
+            .call_id = try call.identifier("call_"),
             .name = split.name,
             .arguments = split.arguments,
         });
@@ -126,10 +115,11 @@ const Response = struct {
 };
 
 fn begun(call: *Call, request: *Request) Response {
-    return .{ .id = request.id, .created_at = sys.wallS(), .status = "in_progress", .model = call.server.name, .output = &.{} };
+    const now_s = sys.wallS();
+    return .{ .id = request.id, .created_at = now_s, .status = "in_progress", .model = call.server.name, .output = &.{} };
 }
 
-fn finished(call: *Call, request: *Request, got: server.Reply.Whole) Failure!Response {
+fn finished(call: *Call, request: *Request, got: replies.Whole) Failure!Response {
     const figures = try usages.of(request, call.memory);
     var response = begun(call, request);
     response.status = if (got.finish == .length) "incomplete" else "completed";
@@ -147,29 +137,51 @@ fn finished(call: *Call, request: *Request, got: server.Reply.Whole) Failure!Res
     return response;
 }
 
-fn stream(call: *Call, request: *Request) Failure!void {
-    try call.connection.beginStream();
-    try call.event("response.created", .{ .type = "response.created", .sequence_number = 0, .response = begun(call, request) });
-    try params.limitReply(call, &request.ask);
-    try call.submit(request);
-    var reply = server.Reply.init(call, request);
-    const item_id = try call.identifier("msg_");
-    var parts: [3]std.ArrayList(u8) = @splat(.empty);
-    var number: usize = 1;
-    const finish = while (true) {
-        const step = try reply.next();
-        for (&parts, [_][]const u8{ step.delta.reasoning, step.delta.content, step.delta.call }) |*part, more| {
-            try part.appendSlice(call.memory, more);
-        }
-        if (step.delta.content.len > 0) {
-            const kind = "response.output_text.delta";
-            try call.event(kind, .{ .type = kind, .sequence_number = number, .item_id = item_id, .output_index = 0, .content_index = 0, .delta = step.delta.content, .logprobs = [0]u32{} });
-            number += 1;
-        }
-        if (step.finish) |given| break given;
-    };
-    const got = server.Reply.Whole{ .reasoning = parts[0].items, .content = parts[1].items, .call = parts[2].items, .finish = finish };
-    const kind = if (finish == .length) "response.incomplete" else "response.completed";
-    try call.event(kind, .{ .type = kind, .sequence_number = number, .response = try finished(call, request, got) });
-    try call.connection.endStream();
+pub fn answer(call: *Call, request: *Request, got: replies.Whole) Failure!void {
+    try call.answer(200, try finished(call, request, got));
 }
+
+/// A stream of numbered events: the response as it begins, the answer's text as it comes, the response as it ended.
+pub const Events = struct {
+    call: *Call,
+    request: *Request,
+    item_id: []const u8,
+    number: usize = 0,
+    parts: replies.Parts = .{},
+
+    pub fn init(call: *Call, request: *Request, _: std.json.ObjectMap) Failure!Events {
+        return .{ .call = call, .request = request, .item_id = try call.identifier("msg_") };
+    }
+
+    pub fn begin(self: *Events) Failure!void {
+        const kind = "response.created";
+        const response = begun(self.call, self.request);
+        try self.call.event(kind, .{ .type = kind, .sequence_number = self.next(), .response = response });
+    }
+
+    pub fn add(self: *Events, delta: text.Delta) Failure!void {
+        try self.parts.add(self.call.memory, delta);
+        if (delta.content.len == 0) return;
+        const kind = "response.output_text.delta";
+        try self.call.event(kind, .{
+            .type = kind,
+            .sequence_number = self.next(),
+            .item_id = self.item_id,
+            .output_index = 0,
+            .content_index = 0,
+            .delta = delta.content,
+            .logprobs = [0]u32{},
+        });
+    }
+
+    pub fn end(self: *Events, finish: request_.Finish) Failure!void {
+        const kind = if (finish == .length) "response.incomplete" else "response.completed";
+        const response = try finished(self.call, self.request, self.parts.whole(finish));
+        try self.call.event(kind, .{ .type = kind, .sequence_number = self.next(), .response = response });
+    }
+
+    fn next(self: *Events) usize {
+        defer self.number += 1;
+        return self.number;
+    }
+};

@@ -2,6 +2,7 @@
 //! it while a round runs or hangs.
 
 const std = @import("std");
+const sync = @import("sync.zig");
 const sys = @import("sys.zig");
 const Request = @import("request.zig").Request;
 const Counts = @import("request.zig").Counts;
@@ -69,9 +70,9 @@ pub const Totals = struct {
 pub const Live = struct { request: *Request, progress_ns: u64, decoding: bool, generated: usize };
 
 pub const Board = struct {
-    lock: sys.Lock = .{},
+    lock: sync.Lock = .{},
     /// Moves when the queue, a cancellation or the stop flag changes.
-    work: sys.Signal = .{},
+    work: sync.Signal = .{},
     queue: std.ArrayList(*Request) = .empty,
     live: [max_streams]?Live = @splat(null),
     totals: Totals = .{},
@@ -147,6 +148,7 @@ pub const Board = struct {
         self.decode.observe(decode_s);
         if (counts.first_ns == 0) return;
         self.first_token.observe(sys.seconds(counts.first_ns - counts.submitted_ns));
-        if (completion > 1) self.per_token.observe(sys.seconds(counts.ended_ns - counts.first_ns) / @as(f64, @floatFromInt(completion - 1)));
+        if (completion < 2) return;
+        self.per_token.observe(sys.seconds(counts.ended_ns - counts.first_ns) / @as(f64, @floatFromInt(completion - 1)));
     }
 };

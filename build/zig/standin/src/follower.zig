@@ -76,8 +76,9 @@ pub const Follower = struct {
         var row: [layout.vocab]u32 = undefined;
         for (0..operation.drafts.len + 1) |ahead| {
             const before = newest(tokens[0 .. known + ahead]);
-            self.model.score(.{ .tokens = before, .topic = operation.topic, .since = operation.since + ahead }, row[0..self.model.width]);
-            for (row[0..self.model.width]) |value| {
+            const scores = row[0..self.model.width];
+            self.model.score(.{ .tokens = before, .topic = operation.topic, .since = operation.since + ahead }, scores);
+            for (scores) |value| {
                 var raw: [4]u8 = undefined;
                 std.mem.writeInt(u32, &raw, value, .little);
                 try self.scores.appendSlice(sys.gpa, &raw);

@@ -3,9 +3,8 @@
 const std = @import("std");
 const sys = @import("sys.zig");
 const board_ = @import("board.zig");
-const server = @import("server.zig");
-const Call = server.Call;
-const Failure = server.Failure;
+const Call = @import("call.zig").Call;
+const Failure = @import("call.zig").Failure;
 
 pub fn health(call: *Call) Failure!void {
     if (call.server.api_key != null) return call.answer(200, .{ .status = "ok" });
@@ -68,7 +67,8 @@ fn totals(call: *Call) Failure!void {
     for (board.live) |slot| if (slot) |one| {
         if (one.decoding) decoding += 1 else prefilling += 1;
         oldest_ns = @min(oldest_ns, one.request.counts.submitted_ns);
-        if (now -| one.progress_ns > board_.stalled_ns) stalled.append(call.memory, call.memory.dupe(u8, one.request.id) catch "") catch {};
+        if (now -| one.progress_ns <= board_.stalled_ns) continue;
+        stalled.append(call.memory, call.memory.dupe(u8, one.request.id) catch continue) catch {};
     };
     const inflight = decoding + prefilling + board.queue.items.len;
     const sums = board.totals;
@@ -107,7 +107,14 @@ pub fn memoryRoute(call: *Call) Failure!void {
     try call.answer(200, now_memory);
 }
 
-const Model = struct { id: []const u8, object: []const u8 = "model", created: u64, owned_by: []const u8 = "tensorfold", context_length: usize, max_model_len: usize };
+const Model = struct {
+    id: []const u8,
+    object: []const u8 = "model",
+    created: u64,
+    owned_by: []const u8 = "tensorfold",
+    context_length: usize,
+    max_model_len: usize,
+};
 
 pub fn models(call: *Call) Failure!void {
     const ids = try modelIds(call);

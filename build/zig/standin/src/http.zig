@@ -143,8 +143,14 @@ pub const Connection = struct {
         }
     }
 
-    /// A whole answer.
-    pub fn answer(self: *Connection, status: u16, content_type: []const u8, extra: []const u8, body: []const u8) error{Closed}!void {
+    /// A whole answer. `extra` holds further header lines, each with its line end.
+    pub fn answer(
+        self: *Connection,
+        status: u16,
+        content_type: []const u8,
+        extra: []const u8,
+        body: []const u8,
+    ) error{Closed}!void {
         var buffer: [1024]u8 = undefined;
         const head = std.fmt.bufPrint(&buffer, "HTTP/1.1 {d} {s}\r\nContent-Type: {s}\r\nContent-Length: {d}\r\n{s}\r\n", .{
             status, phrase(status), content_type, body.len, extra,
@@ -156,7 +162,8 @@ pub const Connection = struct {
     /// Begin an event stream in chunks.
     pub fn beginStream(self: *Connection) error{Closed}!void {
         self.streaming = true;
-        try self.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\nTransfer-Encoding: chunked\r\n\r\n");
+        try self.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\n" ++
+            "Transfer-Encoding: chunked\r\n\r\n");
     }
 
     pub fn chunk(self: *Connection, bytes: []const u8) error{Closed}!void {

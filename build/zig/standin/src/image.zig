@@ -2,9 +2,8 @@
 
 const std = @import("std");
 const keys = @import("keys.zig");
-const server = @import("server.zig");
-const Call = server.Call;
-const Failure = server.Failure;
+const Call = @import("call.zig").Call;
+const Failure = @import("call.zig").Failure;
 
 /// One token for each patch of so many pixels in square.
 const patch = 28;
@@ -16,7 +15,8 @@ pub const Image = struct { tokens: usize, digest: u64, colour: []const u8 };
 
 /// An image part of either chat form: `image_url.url`, `image_url` as a string, or `source.data`.
 pub fn fromPart(call: *Call, part: std.json.ObjectMap) Failure!Image {
-    const inner = part.get("image_url") orelse part.get("source") orelse return call.bad("image input: a part is neither text nor an image", .{});
+    const inner = part.get("image_url") orelse part.get("source") orelse
+        return call.bad("image input: a part is neither text nor an image", .{});
     const url = switch (inner) {
         .string => |given| given,
         .object => |object| try urlOf(call, object),
@@ -24,7 +24,9 @@ pub fn fromPart(call: *Call, part: std.json.ObjectMap) Failure!Image {
     };
     const marker = ";base64,";
     const at = std.mem.indexOf(u8, url, marker);
-    if (!std.mem.startsWith(u8, url, "data:image/") or at == null) return call.bad("image input: only base64 data URLs are taken", .{});
+    if (!std.mem.startsWith(u8, url, "data:image/") or at == null) {
+        return call.bad("image input: only base64 data URLs are taken", .{});
+    }
     return decode(call, url[at.? + marker.len ..]);
 }
 
@@ -43,8 +45,11 @@ fn decode(call: *Call, text: []const u8) Failure!Image {
     if (!std.mem.startsWith(u8, bytes, signature)) return call.bad("image input: only PNG is taken", .{});
     const header = Header.read(bytes) orelse return call.bad("image input: the PNG has no header", .{});
     const size_fits = header.width > 0 and header.height > 0 and header.width <= most_pixels and header.height <= most_pixels;
-    if (!size_fits) return call.bad("image input: {d} x {d} pixels, from 1 to {d} each way are taken", .{ header.width, header.height, most_pixels });
-    const colour = try meanColour(call, bytes, header) orelse return call.bad("image input: the PNG's pixels cannot be read", .{});
+    if (!size_fits) return call.bad("image input: {d} x {d} pixels, from 1 to {d} each way are taken", .{
+        header.width, header.height, most_pixels,
+    });
+    const colour = try meanColour(call, bytes, header) orelse
+        return call.bad("image input: the PNG's pixels cannot be read", .{});
     return .{ .tokens = patches(header.width) * patches(header.height), .digest = keys.fnv1a(bytes), .colour = colour };
 }
 
@@ -100,7 +105,10 @@ fn meanColour(call: *Call, bytes: []const u8, header: Header) Failure!?[]const u
         };
     }
     var number: usize = 0;
-    for (sums, 0..) |sum, channel| number |= @as(usize, @intFromBool(sum >= 128 * header.width * header.height)) << @intCast(channel);
+    for (sums, 0..) |sum, channel| {
+        const bright = sum >= 128 * header.width * header.height;
+        number |= @as(usize, @intFromBool(bright)) << @intCast(channel);
+    }
     return colours[number];
 }
 
@@ -112,7 +120,8 @@ fn inflate(call: *Call, bytes: []const u8, wanted: usize) Failure!?[]u8 {
         const length = std.mem.readInt(u32, bytes[at..][0..4], .big);
         if (length > bytes.len - at - 12) return null;
         const content = bytes[at + 8 ..][0..length];
-        if (std.hash.Crc32.hash(bytes[at + 4 ..][0 .. length + 4]) != std.mem.readInt(u32, bytes[at + 8 + length ..][0..4], .big)) return null;
+        const checksum = std.mem.readInt(u32, bytes[at + 8 + length ..][0..4], .big);
+        if (std.hash.Crc32.hash(bytes[at + 4 ..][0 .. length + 4]) != checksum) return null;
         if (std.mem.eql(u8, bytes[at + 4 ..][0..4], "IDAT")) try data.appendSlice(call.memory, content);
         at += 12 + length;
     }

@@ -1,12 +1,15 @@
-//! The files beside the weights: the model folder's config, the kit, the token map.
+//! The files beside the weights: the model folder's config, the kit, the token map, the Engram tables.
 
 const std = @import("std");
 const sys = @import("sys.zig");
 const layout = @import("layout.zig");
+const Engram = @import("model.zig").Engram;
 
 pub const Error = error{ ModelNotFound, UnexpectedLayout, BadKit, ShortRopeTable, BadTokenMap } || sys.Failure;
 const text_limit = 16 << 20;
-const rope_tables = [_][]const u8{ "rope-plain-cos.f32", "rope-plain-sin.f32", "rope-compressed-cos.f32", "rope-compressed-sin.f32" };
+const rope_tables = [_][]const u8{
+    "rope-plain-cos.f32", "rope-plain-sin.f32", "rope-compressed-cos.f32", "rope-compressed-sin.f32",
+};
 
 const Config = struct {
     vocab_size: usize,
@@ -61,4 +64,10 @@ pub fn tokenMap(path: []const u8) Error![]const layout.Token {
     if (map.len < layout.vocab) return error.BadTokenMap;
     for (map) |token| if (token >= layout.vocab) return error.BadTokenMap;
     return map;
+}
+
+/// The Engram tables of a folder, which need the token map; null without a folder.
+pub fn engram(folder: ?[]const u8, map: ?[]const u8) !?Engram {
+    const path = folder orelse return null;
+    return try Engram.open(path, try tokenMap(map orelse return error.BadTokenMap));
 }

@@ -32,7 +32,7 @@ pub const Knobs = struct {
             .round_ns = nanoseconds(number(environ, "TF_STANDIN_ROUND_MS", 0), std.time.ns_per_ms),
             .prefill_tokens_s = number(environ, "TF_STANDIN_PREFILL_TOK_S", 0),
             .connect_ns = nanoseconds(number(environ, "TF_STANDIN_CONNECT_S", 300), std.time.ns_per_s),
-            .pool = if (environ.getPosix("TF_STANDIN_POOL") == null) null else @intFromFloat(number(environ, "TF_STANDIN_POOL", 0)),
+            .pool = if (environ.getPosix(pool_name) == null) null else @intFromFloat(number(environ, pool_name, 0)),
             .dialect = std.meta.stringToEnum(Dialect, dialect) orelse
                 sys.fail(1, "error.BadArgument: TF_STANDIN_DIALECT={s} is neither live nor totals", .{dialect}),
             .proc = environ.getPosix("TF_STANDIN_PROC") orelse "/proc",
@@ -51,6 +51,8 @@ pub const Knobs = struct {
     }
 };
 
+const pool_name = "TF_STANDIN_POOL";
+
 fn nanoseconds(value: f64, unit: f64) u64 {
     return @intFromFloat(value * unit);
 }
@@ -58,6 +60,6 @@ fn nanoseconds(value: f64, unit: f64) u64 {
 fn number(environ: std.process.Environ, name: []const u8, default: f64) f64 {
     const text = environ.getPosix(name) orelse return default;
     const value = std.fmt.parseFloat(f64, text) catch -1;
-    if (!(value >= 0 and value <= 1e12)) sys.fail(1, "error.BadArgument: {s}={s} is not a number from 0 to 1e12", .{ name, text });
-    return value;
+    if (value >= 0 and value <= 1e12) return value;
+    sys.fail(1, "error.BadArgument: {s}={s} is not a number from 0 to 1e12", .{ name, text });
 }

@@ -35,11 +35,7 @@ const Options = struct {
 };
 
 pub fn main(init: std.process.Init.Minimal) void {
-    var args: std.ArrayList([]const u8) = .empty;
-    var iterator = init.args.iterate();
-    _ = iterator.skip();
-    while (iterator.next()) |arg| args.append(sys.gpa, arg) catch sys.fail(1, "error.OutOfMemory", .{});
-    const options = parse(args.items);
+    const options = parse(sys.arguments(init.args));
     const knobs = Knobs.read(init.environ);
     endOnSigterm();
     run(options, knobs) catch |problem| sys.fail(1, "tf-dsv41-lanes: rank {d} of {d}: error.{s}", .{
@@ -113,7 +109,7 @@ fn run(options: Options, knobs: Knobs) !void {
     const context = options.context orelse window;
     try inputs.checkKit(options.kit, sys.join(options.kit, "aot"), context);
     const file = try rankfile.open(options.cache, options.rank, options.world);
-    const model = try models.Model.load(file, options.rank, options.world, try openEngram(options));
+    const model = try models.Model.load(file, options.rank, options.world, try inputs.engram(options.engram, options.token_map));
     try knobs.payLoad(started);
     const arena = try Arena.init(options.pool, knobs.bytes_per_token);
     sys.out("{{\"rank\": {d}, \"loaded_s\": {d:.1}, \"pool\": {d}, \"drafts\": {d}, \"arena_used\": {d}}}", .{
@@ -126,10 +122,4 @@ fn run(options: Options, knobs: Knobs) !void {
         sys.exit(1);
     };
     sys.out("{{\"rank\": {d}, \"followed\": true}}", .{options.rank});
-}
-
-fn openEngram(options: Options) !?models.Engram {
-    const folder = options.engram orelse return null;
-    const map = options.token_map orelse return error.BadTokenMap;
-    return try models.Engram.open(folder, try inputs.tokenMap(map));
 }

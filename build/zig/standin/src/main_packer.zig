@@ -98,7 +98,8 @@ fn plan(job: Job) ![]const Piece {
     if (job.dspark) {
         const source = try folder.tensor(layout.draft_name, "U16", &.{layout.draft_rows});
         const shape = try sys.gpa.dupe(u64, &.{layout.draft_rows});
-        try pieces.append(sys.gpa, .{ .name = layout.draft_name, .dtype = "uint16", .shape = shape, .source = source, .kind = .whole });
+        const whole = Piece{ .name = layout.draft_name, .dtype = "uint16", .shape = shape, .source = source, .kind = .whole };
+        try pieces.append(sys.gpa, whole);
     }
     return pieces.items;
 }

@@ -3,10 +3,9 @@
 const std = @import("std");
 const sys = @import("sys.zig");
 const board_ = @import("board.zig");
-const server = @import("server.zig");
 const Board = board_.Board;
-const Call = server.Call;
-const Failure = server.Failure;
+const Call = @import("call.zig").Call;
+const Failure = @import("call.zig").Failure;
 
 /// Exposition text, one family after the other, all with the same leading labels.
 const Page = struct {
@@ -16,7 +15,8 @@ const Page = struct {
     text: std.ArrayList(u8) = .empty,
 
     fn family(self: *Page, name: []const u8, kind: []const u8, help: []const u8) Failure!void {
-        try self.text.print(self.memory, "# HELP {s}{s} {s}\n# TYPE {s}{s} {s}\n", .{ self.prefix, name, help, self.prefix, name, kind });
+        try self.text.print(self.memory, "# HELP {s}{s} {s}\n", .{ self.prefix, name, help });
+        try self.text.print(self.memory, "# TYPE {s}{s} {s}\n", .{ self.prefix, name, kind });
     }
 
     fn sample(self: *Page, name: []const u8, more: []const u8, value: anytype) Failure!void {
@@ -78,8 +78,7 @@ fn live(call: *Call, board: *const Board, waiting: usize) Failure![]const u8 {
     const sums = board.totals;
     const now = running(board);
     try page.family("requests_total", "counter", "Requests that ended, by key and status.");
-    const statuses = .{ .{ "stop", sums.stopped }, .{ "length", sums.cut }, .{ "error", sums.failed }, .{ "client-left", sums.disconnected }, .{ "rejected", sums.rejected } };
-    inline for (statuses) |entry| try page.sample("requests_total", "key=\"default\",status=\"" ++ entry[0] ++ "\"", entry[1]);
+    try requests(&page, sums);
     try page.one("requests_running", "gauge", "Requests in a stream slot.", now.count);
     try page.one("requests_waiting", "gauge", "Requests in the queue.", waiting);
     try page.one("generation_tokens_running", "gauge", "Tokens that the running requests have generated so far.", now.generated);
@@ -98,6 +97,19 @@ fn live(call: *Call, board: *const Board, waiting: usize) Failure![]const u8 {
     try page.histogram("request_prefill_seconds", "From a stream slot to the end of the prompt.", board.prefill);
     try page.histogram("request_time_per_output_token_seconds", "Between two tokens, a request's mean.", board.per_token);
     return page.text.items;
+}
+
+fn requests(page: *Page, sums: board_.Totals) Failure!void {
+    const statuses = .{
+        .{ "stop", sums.stopped },
+        .{ "length", sums.cut },
+        .{ "error", sums.failed },
+        .{ "client-left", sums.disconnected },
+        .{ "rejected", sums.rejected },
+    };
+    inline for (statuses) |entry| {
+        try page.sample("requests_total", "key=\"default\",status=\"" ++ entry[0] ++ "\"", entry[1]);
+    }
 }
 
 fn share(part: usize, whole: usize) f64 {

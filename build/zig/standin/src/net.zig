@@ -59,7 +59,8 @@ pub fn listen(address: Address) sys.Failure!i32 {
 pub fn accept(fd: i32, peer: *[4]u8) sys.Failure!i32 {
     var raw: linux.sockaddr.in = undefined;
     var length: linux.socklen_t = @sizeOf(linux.sockaddr.in);
-    const client: i32 = @intCast(try sys.retry(linux.accept4, .{ fd, @as(?*linux.sockaddr, @ptrCast(&raw)), &length, linux.SOCK.CLOEXEC }));
+    const from: ?*linux.sockaddr = @ptrCast(&raw);
+    const client: i32 = @intCast(try sys.retry(linux.accept4, .{ fd, from, &length, linux.SOCK.CLOEXEC }));
     peer.* = @bitCast(raw.addr);
     hurry(client);
     return client;
@@ -69,7 +70,8 @@ pub fn connect(address: Address) sys.Failure!i32 {
     const fd = try socket();
     errdefer sys.close(fd);
     const raw = address.raw();
-    _ = try sys.retry(linux.connect, .{ fd, @as(*const anyopaque, @ptrCast(&raw)), @as(linux.socklen_t, @sizeOf(linux.sockaddr.in)) });
+    const to: *const anyopaque = @ptrCast(&raw);
+    _ = try sys.retry(linux.connect, .{ fd, to, @as(linux.socklen_t, @sizeOf(linux.sockaddr.in)) });
     hurry(fd);
     return fd;
 }

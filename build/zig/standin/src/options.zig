@@ -4,8 +4,9 @@ const std = @import("std");
 const sys = @import("sys.zig");
 const net = @import("net.zig");
 
-pub const usage = "usage: tensorfold-native serve MODEL [--host H] [--port P] [--name NAME] [--context N] [--parallel N] [--thinking|--no-thinking] " ++
-    "[--max-tokens N] [--temperature T] [--top-p P] [--top-k K] [--api-key K|--api-key-file F] [--no-drafts] [--prompt-cache-gib G] [--backend cuda] ...";
+pub const usage = "usage: tensorfold-native serve MODEL [--host H] [--port P] [--name NAME] [--context N] [--parallel N] " ++
+    "[--thinking|--no-thinking] [--max-tokens N] [--temperature T] [--top-p P] [--top-k K] [--api-key K|--api-key-file F] " ++
+    "[--no-drafts] [--prompt-cache-gib G] [--backend cuda] ...";
 
 pub const Options = struct {
     model: []const u8 = "",
@@ -29,7 +30,18 @@ pub const Options = struct {
     prompt_cache_gib: f64 = 2,
 };
 
-pub const Environment = struct { master: net.Address, world: usize, rank_cache: []const u8, kit: []const u8, kernels: []const u8, engram: ?[]const u8, token_map: ?[]const u8, drafts: usize, reserve_gib: ?f64 };
+pub const Environment = struct {
+    master: net.Address,
+    world: usize,
+    rank_cache: []const u8,
+    kit: []const u8,
+    kernels: []const u8,
+    engram: ?[]const u8,
+    token_map: ?[]const u8,
+    drafts: usize,
+    /// Memory to keep free; null for the default.
+    reserve_gib: ?f64,
+};
 
 /// Options that take a value and steer what a stand-in has not.
 const ignored = [_][]const u8{ "--loop-guard", "--compact-at", "--device" };
@@ -131,7 +143,8 @@ pub fn environment(environ: std.process.Environ) Environment {
     const port = whole(environ, "TF_TP_PORT", "29620", 65535);
     const master = required(environ, "TF_TP_MASTER");
     const world = whole(environ, "TF_TP_WORLD", "2", 4);
-    if (world != 1 and world != 2 and world != 4) sys.fail(1, "tensorfold: error.BadArgument: TF_TP_WORLD={d} is none of 1, 2, 4", .{world});
+    const known_world = world == 1 or world == 2 or world == 4;
+    if (!known_world) sys.fail(1, "tensorfold: error.BadArgument: TF_TP_WORLD={d} is none of 1, 2, 4", .{world});
     return .{
         .master = net.Address.parse(master, @intCast(port)) orelse
             sys.fail(1, "tensorfold: error.BadArgument: TF_TP_MASTER={s} is not an IPv4 address", .{master}),
@@ -166,6 +179,6 @@ fn reserve(environ: std.process.Environ) ?f64 {
     const name = "TENSORFOLD_MEMORY_RESERVE_GIB";
     const text = optional(environ, name) orelse return null;
     const value = std.fmt.parseFloat(f64, text) catch -1;
-    if (!(value >= 0 and value <= 1e6)) sys.fail(1, "tensorfold: error.BadArgument: {s}={s} is not a number of GiB", .{ name, text });
-    return value;
+    if (value >= 0 and value <= 1e6) return value;
+    sys.fail(1, "tensorfold: error.BadArgument: {s}={s} is not a number of GiB", .{ name, text });
 }

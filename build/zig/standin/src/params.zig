@@ -2,10 +2,10 @@
 
 const std = @import("std");
 const linux = std.os.linux;
-const server = @import("server.zig");
+const fields = @import("fields.zig");
 const request = @import("request.zig");
-const Call = server.Call;
-const Failure = server.Failure;
+const Call = @import("call.zig").Call;
+const Failure = @import("call.zig").Failure;
 const Object = std.json.ObjectMap;
 
 const efforts = [_]struct { name: []const u8, budget: ?usize }{
@@ -14,63 +14,24 @@ const efforts = [_]struct { name: []const u8, budget: ?usize }{
     .{ .name = "max", .budget = null },
 };
 
-pub fn integer(call: *Call, object: Object, name: []const u8) Failure!?usize {
-    const value = object.get(name) orelse return null;
-    return switch (value) {
-        .null => null,
-        .integer => |number| if (number >= 0 and number <= std.math.maxInt(u32)) @intCast(number) else call.bad("{s} is out of range", .{name}),
-        else => call.bad("{s} has to be a whole number", .{name}),
-    };
-}
-
-pub fn real(call: *Call, object: Object, name: []const u8, most: f64) Failure!?f64 {
-    const value = object.get(name) orelse return null;
-    const number: f64 = switch (value) {
-        .null => return null,
-        .integer => |whole| @floatFromInt(whole),
-        .float => |float| float,
-        else => return call.bad("{s} has to be a number", .{name}),
-    };
-    if (!(number >= 0 and number <= most)) return call.bad("{s} has to be from 0 to {d}", .{ name, most });
-    return number;
-}
-
-pub fn boolean(call: *Call, object: Object, name: []const u8) Failure!?bool {
-    const value = object.get(name) orelse return null;
-    return switch (value) {
-        .null => null,
-        .bool => |set| set,
-        else => call.bad("{s} has to be true or false", .{name}),
-    };
-}
-
-pub fn string(call: *Call, object: Object, name: []const u8) Failure!?[]const u8 {
-    const value = object.get(name) orelse return null;
-    return switch (value) {
-        .null => null,
-        .string => |given| given,
-        else => call.bad("{s} has to be a string", .{name}),
-    };
-}
-
 /// Everything but the prompt. `limits` names the fields that bound the reply, the first one given counts.
 pub fn read(call: *Call, object: Object, limits: []const []const u8) Failure!request.Ask {
     const options = call.server.options;
-    if (try integer(call, object, "n")) |count| if (count != 1) return call.bad("n has to be 1", .{});
+    if (try fields.integer(call, object, "n")) |count| if (count != 1) return call.bad("n has to be 1", .{});
     var ask = request.Ask{
         .prompt = &.{},
         .max_tokens = 0,
-        .min_tokens = try integer(call, object, "min_tokens") orelse 0,
-        .ignore_end = try boolean(call, object, "ignore_eos") orelse false,
+        .min_tokens = try fields.integer(call, object, "min_tokens") orelse 0,
+        .ignore_end = try fields.boolean(call, object, "ignore_eos") orelse false,
         .stops = try stops(call, object),
         .sampling = .{
-            .temperature_milli = milli(try real(call, object, "temperature", 100) orelse options.temperature),
-            .top_p_milli = @max(1, milli(try real(call, object, "top_p", 1) orelse options.top_p)),
-            .top_k = @intCast(try integer(call, object, "top_k") orelse options.top_k),
+            .temperature_milli = milli(try fields.real(call, object, "temperature", 100) orelse options.temperature),
+            .top_p_milli = @max(1, milli(try fields.real(call, object, "top_p", 1) orelse options.top_p)),
+            .top_k = @intCast(try fields.integer(call, object, "top_k") orelse options.top_k),
             .seed = try seed(call, object),
         },
     };
-    for (limits) |name| if (try integer(call, object, name)) |limit| {
+    for (limits) |name| if (try fields.integer(call, object, name)) |limit| {
         if (limit == 0) return call.bad("{s} has to be at least 1", .{name});
         ask.max_tokens = limit;
         break;
@@ -112,7 +73,7 @@ fn stops(call: *Call, object: Object) Failure![]const []const u8 {
 /// Thinking: the request's own switch, else its effort, else the server's setting.
 fn thinking(call: *Call, object: Object, ask: *request.Ask) Failure!void {
     const options = call.server.options;
-    const wished = try string(call, object, "reasoning_effort") orelse try nested(call, object, "reasoning", "effort");
+    const wished = try fields.string(call, object, "reasoning_effort") orelse try nested(call, object, "reasoning", "effort");
     ask.effort = wished orelse options.reasoning_effort;
     var budget: ?usize = null;
     for (efforts) |effort| {
@@ -122,25 +83,19 @@ fn thinking(call: *Call, object: Object, ask: *request.Ask) Failure!void {
     } else return call.bad("reasoning_effort '{s}' is not one of none, minimal, low, medium, high, xhigh, max", .{ask.effort});
     ask.thinking = if (wished != null) budget == null or budget.? > 0 else options.thinking;
     if (try templateSwitch(call, object)) |set| ask.thinking = set;
-    ask.thinking_budget = try integer(call, object, "thinking_budget") orelse options.thinking_budget orelse budget;
+    ask.thinking_budget = try fields.integer(call, object, "thinking_budget") orelse options.thinking_budget orelse budget;
     if (ask.thinking_budget == 0) ask.thinking = false;
     if (!ask.thinking) ask.effort = "none";
 }
 
 fn nested(call: *Call, object: Object, outer: []const u8, inner: []const u8) Failure!?[]const u8 {
     const value = object.get(outer) orelse return null;
-    return if (value == .object) string(call, value.object, inner) else null;
+    return if (value == .object) fields.string(call, value.object, inner) else null;
 }
 
 fn templateSwitch(call: *Call, object: Object) Failure!?bool {
     const arguments = object.get("chat_template_kwargs") orelse return null;
     if (arguments == .null) return null;
     if (arguments != .object) return call.bad("chat_template_kwargs has to be an object", .{});
-    return boolean(call, arguments.object, "enable_thinking");
-}
-
-/// The reply's limit, once the prompt is known: what was asked for, else what the server gives and the context leaves.
-pub fn limitReply(call: *Call, ask: *request.Ask) Failure!void {
-    if (ask.max_tokens == 0) ask.max_tokens = @max(1, @min(call.server.options.max_tokens, call.server.context -| ask.prompt.len));
-    try call.checkFit(ask.*);
+    return fields.boolean(call, arguments.object, "enable_thinking");
 }

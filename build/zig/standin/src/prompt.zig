@@ -4,9 +4,8 @@ const std = @import("std");
 const layout = @import("layout.zig");
 const topics = @import("topic.zig");
 const images = @import("image.zig");
-const server = @import("server.zig");
-const Call = server.Call;
-const Failure = server.Failure;
+const Call = @import("call.zig").Call;
+const Failure = @import("call.zig").Failure;
 const Token = layout.Token;
 
 pub const Prompt = struct {
@@ -66,7 +65,9 @@ fn roleToken(role: []const u8) ?Token {
 
 /// Add a chat's messages.
 pub fn addMessages(call: *Call, prompt: *Prompt, messages: std.json.Value) Failure!void {
-    if (messages != .array or messages.array.items.len == 0) return call.bad("messages has to be a list with at least one message", .{});
+    if (messages != .array or messages.array.items.len == 0) {
+        return call.bad("messages has to be a list with at least one message", .{});
+    }
     for (messages.array.items) |message| {
         if (message != .object) return call.bad("a message has to be an object", .{});
         const role = message.object.get("role") orelse return call.bad("a message lacks its role", .{});

@@ -32,7 +32,8 @@ pub fn done(request: *Request, finish: request_.Finish, with_rates: bool) void {
         sys.seconds(counts.first_ns -| counts.submitted_ns),
         sys.seconds(counts.prefilled_ns -| counts.started_ns),
     }) catch "";
-    sys.log("[tensorfold] done {s} prompt={d} cached={d} thinking={s} effort={s} tokens={d} sha={s} finish={s} rounds={d} accepted={d}/{d}{s}", .{
+    sys.log("[tensorfold] done {s} prompt={d} cached={d} thinking={s} effort={s} tokens={d} sha={s} finish={s} rounds={d} " ++
+        "accepted={d}/{d}{s}", .{
         request.id,         request.ask.prompt.len, counts.cached,    if (request.ask.thinking) "on" else "off",
         request.ask.effort, tokens.len,             tokenSha(tokens), @tagName(finish),
         counts.rounds,      counts.accepted,        counts.drafted,   tail,
@@ -41,9 +42,9 @@ pub fn done(request: *Request, finish: request_.Finish, with_rates: bool) void {
 
 pub fn ended(request: *Request, generated: usize, reason: []const u8) void {
     const after = sys.seconds(sys.nowNs() - request.counts.submitted_ns);
-    if (reason.ptr == client_left.ptr) {
-        sys.log("ended {s} reason=client-left prompt={d} tokens={d} after={d:.1}s", .{ request.id, request.ask.prompt.len, generated, after });
-    } else {
-        sys.log("ended {s} reason=error ({s}) prompt={d} tokens={d} after={d:.1}s", .{ request.id, reason, request.ask.prompt.len, generated, after });
-    }
+    const left = reason.ptr == client_left.ptr;
+    const before, const name, const behind = if (left) .{ "", reason, "" } else .{ "error (", reason, ")" };
+    sys.log("ended {s} reason={s}{s}{s} prompt={d} tokens={d} after={d:.1}s", .{
+        request.id, before, name, behind, request.ask.prompt.len, generated, after,
+    });
 }

@@ -2,6 +2,7 @@
 
 const std = @import("std");
 const linux = std.os.linux;
+const sync = @import("sync.zig");
 const sys = @import("sys.zig");
 const layout = @import("layout.zig");
 const Sampling = @import("sampler.zig").Sampling;
@@ -47,7 +48,7 @@ pub const Request = struct {
     id: []const u8,
     memory: std.heap.ArenaAllocator,
     ask: Ask,
-    lock: sys.Lock = .{},
+    lock: sync.Lock = .{},
     /// The reply so far, without the token that ends it.
     tokens: std.ArrayList(Token) = .empty,
     counts: Counts = .{},
@@ -62,6 +63,18 @@ pub const Request = struct {
         request.* = .{ .id = "", .memory = .init(sys.gpa), .ask = undefined, .wake_fd = wake_fd };
         request.id = try request.memory.allocator().dupe(u8, id);
         return request;
+    }
+
+    /// Take what is asked for, with copies of its slices: they outlast the client's connection.
+    pub fn take(self: *Request, ask: Ask) error{OutOfMemory}!void {
+        const memory = self.memory.allocator();
+        self.ask = ask;
+        self.ask.prompt = try memory.dupe(Token, ask.prompt);
+        self.ask.forced = try memory.dupe(Token, ask.forced);
+        self.ask.effort = try memory.dupe(u8, ask.effort);
+        const stops = try memory.alloc([]const u8, ask.stops.len);
+        for (ask.stops, stops) |stop, *copy| copy.* = try memory.dupe(u8, stop);
+        self.ask.stops = stops;
     }
 
     pub fn hold(self: *Request) void {

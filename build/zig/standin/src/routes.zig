@@ -5,21 +5,22 @@ const sys = @import("sys.zig");
 const net = @import("net.zig");
 const http = @import("http.zig");
 const linux = std.os.linux;
-const server = @import("server.zig");
 const health = @import("health.zig");
 const metrics = @import("metrics.zig");
 const api_chat = @import("api_chat.zig");
 const api_completions = @import("api_completions.zig");
 const api_messages = @import("api_messages.zig");
 const api_responses = @import("api_responses.zig");
-const Call = server.Call;
-const Server = server.Server;
+const api_tokens = @import("api_tokens.zig");
+const Call = @import("call.zig").Call;
+const Failure = @import("call.zig").Failure;
+const Server = @import("server.zig").Server;
 
 const send_limit_s = 60;
 const stack_bytes = 1 << 20;
 
 const Access = enum { open, metrics, key };
-const Route = struct { method: []const u8, path: []const u8, access: Access, handle: *const fn (*Call) server.Failure!void };
+const Route = struct { method: []const u8, path: []const u8, access: Access, handle: *const fn (*Call) Failure!void };
 const routes = [_]Route{
     .{ .method = "GET", .path = "/health", .access = .open, .handle = health.health },
     .{ .method = "GET", .path = "/v1/models", .access = .key, .handle = health.models },
@@ -27,11 +28,11 @@ const routes = [_]Route{
     .{ .method = "GET", .path = "/v1/metrics", .access = .metrics, .handle = metrics.handle },
     .{ .method = "GET", .path = "/memory", .access = .key, .handle = health.memoryRoute },
     .{ .method = "POST", .path = "/v1/chat/completions", .access = .key, .handle = api_chat.handle },
-    .{ .method = "POST", .path = "/v1/completions", .access = .key, .handle = api_completions.completions },
+    .{ .method = "POST", .path = "/v1/completions", .access = .key, .handle = api_completions.handle },
     .{ .method = "POST", .path = "/v1/responses", .access = .key, .handle = api_responses.handle },
     .{ .method = "POST", .path = "/v1/messages", .access = .key, .handle = api_messages.handle },
-    .{ .method = "POST", .path = "/tokenize", .access = .key, .handle = api_completions.tokenize },
-    .{ .method = "POST", .path = "/detokenize", .access = .key, .handle = api_completions.detokenize },
+    .{ .method = "POST", .path = "/tokenize", .access = .key, .handle = api_tokens.tokenize },
+    .{ .method = "POST", .path = "/detokenize", .access = .key, .handle = api_tokens.detokenize },
 };
 
 /// Take connections for ever, a thread for each.
@@ -76,7 +77,8 @@ fn refuseUnread(connection: *http.Connection, problem: http.Error) void {
         error.BodyTooLarge => 413,
         error.Closed, error.OutOfMemory => return,
     };
-    connection.answer(status, "application/json", "Connection: close\r\n", "{\"error\":{\"message\":\"the HTTP request cannot be read\"}}") catch {};
+    const body = "{\"error\":{\"message\":\"the HTTP request cannot be read\"}}";
+    connection.answer(status, "application/json", "Connection: close\r\n", body) catch {};
 }
 
 fn run(call: *Call) error{Gone}!void {
@@ -90,17 +92,22 @@ fn run(call: *Call) error{Gone}!void {
     };
 }
 
-fn dispatch(call: *Call) server.Failure!void {
+fn dispatch(call: *Call) Failure!void {
     var known = false;
     for (routes) |route| {
         if (!std.mem.eql(u8, route.path, call.request.path)) continue;
         known = true;
         if (!std.mem.eql(u8, route.method, call.request.method)) continue;
-        if (!allowed(call, route.access)) return call.refuse(.{ .status = 401, .message = "the API key is missing or wrong", .code = "invalid_api_key" });
+        if (!allowed(call, route.access)) return call.refuse(.{
+            .status = 401,
+            .message = "the API key is missing or wrong",
+            .code = "invalid_api_key",
+        });
         return route.handle(call);
     }
     if (known) return call.refuse(.{ .status = 405, .message = "this path does not take this method" });
-    return call.refuse(.{ .status = 404, .message = try std.fmt.allocPrint(call.memory, "unknown path {s}", .{call.request.path}) });
+    const message = try std.fmt.allocPrint(call.memory, "unknown path {s}", .{call.request.path});
+    return call.refuse(.{ .status = 404, .message = message });
 }
 
 fn allowed(call: *Call, needed: Access) bool {
@@ -123,7 +130,7 @@ fn differing(left: []const u8, right: []const u8) u8 {
 
 const Problem = struct { message: []const u8, type: []const u8, code: ?[]const u8 };
 
-fn refuse(call: *Call) server.Failure!void {
+fn refuse(call: *Call) Failure!void {
     const refusal = call.refusal;
     if (refusal.status == 400) {
         call.server.board.reject();
@@ -132,7 +139,7 @@ fn refuse(call: *Call) server.Failure!void {
     const body = .{ .@"error" = Problem{ .message = refusal.message, .type = refusal.kind, .code = refusal.code } };
     if (!call.connection.streaming) return call.answer(refusal.status, body);
     try call.event(null, body);
-    try call.connection.chunk("data: [DONE]\n\n");
+    try call.done();
     try call.connection.endStream();
 }
 

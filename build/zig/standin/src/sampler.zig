@@ -49,9 +49,10 @@ pub fn pick(scores: []const u32, sampling: Sampling, position: usize) Token {
 
 fn best(scores: []const u32) Token {
     var winner: usize = layout.end;
-    for (scores, 0..) |score, token| if (score > scores[winner] or (score == scores[winner] and token < winner and score > 0)) {
-        winner = token;
-    };
+    for (scores, 0..) |score, token| {
+        const equal = score == scores[winner] and score > 0;
+        if (score > scores[winner] or (equal and token < winner)) winner = token;
+    }
     return @intCast(winner);
 }
 
@@ -70,7 +71,9 @@ fn draw(order: []const Token, scores: []const u32, sampling: Sampling, random: u
     }
     var kept: u64 = 0;
     var count: usize = 0;
-    while (count < order.len and (count == 0 or kept * 1000 < total * sampling.top_p_milli)) : (count += 1) kept += weights[count];
+    while (count < order.len and (count == 0 or kept * 1000 < total * sampling.top_p_milli)) : (count += 1) {
+        kept += weights[count];
+    }
     var left: u64 = @intCast((@as(u128, random) * kept) >> 64);
     for (order[0..count], weights[0..count]) |token, weight| {
         if (left < weight) return token;

@@ -9,14 +9,15 @@ const draft = @import("draft.zig");
 const pages = @import("pages.zig");
 const report = @import("report.zig");
 const Arena = @import("arena.zig").Arena;
-const Board = @import("board.zig").Board;
 const board_ = @import("board.zig");
+const Board = board_.Board;
 const Knobs = @import("knobs.zig").Knobs;
 const Link = @import("link.zig").Link;
 const Model = @import("model.zig").Model;
-const Request = @import("request.zig").Request;
-const Stream = @import("stream.zig").Stream;
+const request_ = @import("request.zig");
+const Request = request_.Request;
 const stream_ = @import("stream.zig");
+const Stream = stream_.Stream;
 const Token = layout.Token;
 
 /// How long a stream without memory waits before it asks again.
@@ -249,7 +250,7 @@ pub const Scheduler = struct {
     fn settle(self: *Scheduler, slot: usize, first_row: usize) error{ PeerDown, OutOfMemory }!usize {
         const stream = &self.streams[slot].?;
         const rows = stream.draft_count + 1;
-        var finish: ?@import("request.zig").Finish = null;
+        var finish: ?request_.Finish = null;
         const before = stream.tokens.items.len;
         var accepted: usize = 0;
         for (0..rows) |ahead| {
@@ -309,7 +310,7 @@ pub const Scheduler = struct {
     }
 
     /// Free a slot: its pages go to the book, its request gets the outcome, the log gets a line.
-    fn retire(self: *Scheduler, slot: usize, outcome: @import("request.zig").Outcome) error{OutOfMemory}!void {
+    fn retire(self: *Scheduler, slot: usize, outcome: request_.Outcome) error{OutOfMemory}!void {
         var stream = self.streams[slot].?;
         self.streams[slot] = null;
         const request = stream.request;
@@ -327,7 +328,7 @@ pub const Scheduler = struct {
         request.end(outcome);
     }
 
-    fn settleTotals(self: *Scheduler, slot: usize, request: *Request, generated: usize, outcome: @import("request.zig").Outcome) void {
+    fn settleTotals(self: *Scheduler, slot: usize, request: *Request, generated: usize, outcome: request_.Outcome) void {
         self.board.lock.lock();
         defer self.board.lock.unlock();
         self.board.live[slot] = null;

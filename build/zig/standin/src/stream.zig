@@ -140,7 +140,9 @@ pub const Stream = struct {
         const ask_ = &self.request.ask;
         const place = self.replyLength();
         if (ask_.forced.len > 0) return if (place < ask_.forced.len) ask_.forced[place] else layout.end;
-        if (self.thinking) if (ask_.thinking_budget) |budget| if (self.request.counts.reasoning >= budget) return layout.end_think;
+        if (self.thinking) if (ask_.thinking_budget) |budget| {
+            if (self.request.counts.reasoning >= budget) return layout.end_think;
+        };
         for (256..layout.vocab) |token| if (std.mem.indexOfScalar(Token, &speakable, @intCast(token)) == null) {
             scores[token] = 0;
         };

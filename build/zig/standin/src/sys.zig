@@ -1,11 +1,23 @@
-//! The system, thinly: files, clocks, output, memory maps and locks over Linux system calls. Every failure is a Zig error.
+//! The system, thinly: files, clocks, output and memory maps over Linux system calls. Every failure is a Zig error.
 
 const std = @import("std");
 const linux = std.os.linux;
 
 pub const gpa = std.heap.smp_allocator;
 
-pub const Failure = error{ NotFound, Denied, Refused, InUse, Closed, TimedOut, NoSpace, OutOfMemory, ReadOnly, Exists, SystemFailure };
+pub const Failure = error{
+    NotFound,
+    Denied,
+    Refused,
+    InUse,
+    Closed,
+    TimedOut,
+    NoSpace,
+    OutOfMemory,
+    ReadOnly,
+    Exists,
+    SystemFailure,
+};
 
 /// A system call's return value, or its error by name.
 pub fn check(result: usize) Failure!usize {
@@ -35,6 +47,15 @@ pub fn retry(comptime call: anytype, args: anytype) Failure!usize {
 
 pub fn exit(status: u8) noreturn {
     linux.exit_group(status);
+}
+
+/// A program's arguments without its own name.
+pub fn arguments(given: std.process.Args) []const []const u8 {
+    var found: std.ArrayList([]const u8) = .empty;
+    var iterator = given.iterate();
+    _ = iterator.skip();
+    while (iterator.next()) |arg| found.append(gpa, arg) catch fail(1, "error.OutOfMemory", .{});
+    return found.items;
 }
 
 /// One formatted line to a descriptor, written in one call so that lines of several threads stay whole.
@@ -162,8 +183,12 @@ pub fn seconds(ns: u64) f64 {
     return @as(f64, @floatFromInt(ns)) / std.time.ns_per_s;
 }
 
+pub fn timespec(ns: u64) linux.timespec {
+    return .{ .sec = @intCast(ns / std.time.ns_per_s), .nsec = @intCast(ns % std.time.ns_per_s) };
+}
+
 pub fn sleepNs(ns: u64) void {
-    var left = linux.timespec{ .sec = @intCast(ns / std.time.ns_per_s), .nsec = @intCast(ns % std.time.ns_per_s) };
+    var left = timespec(ns);
     while (linux.errno(linux.nanosleep(&left, &left)) == .INTR) {}
 }
 
@@ -178,40 +203,3 @@ pub fn reserve(bytes: usize) Failure![]align(4096) u8 {
 pub fn release(pages: []align(4096) u8) void {
     _ = linux.madvise(pages.ptr, pages.len, linux.MADV.DONTNEED);
 }
-
-const private_wait = linux.FUTEX_OP{ .cmd = .WAIT, .private = true };
-const private_wake = linux.FUTEX_OP{ .cmd = .WAKE, .private = true };
-
-/// A lock: 0 free, 1 held, 2 held with waiters (Drepper, "Futexes Are Tricky", mutex 2).
-pub const Lock = struct {
-    state: std.atomic.Value(u32) = .init(0),
-
-    pub fn lock(self: *Lock) void {
-        if (self.state.cmpxchgStrong(0, 1, .acquire, .monotonic) == null) return;
-        while (self.state.swap(2, .acquire) != 0) _ = linux.futex_4arg(&self.state.raw, private_wait, 2, null);
-    }
-
-    pub fn unlock(self: *Lock) void {
-        if (self.state.swap(0, .release) == 2) _ = linux.futex_3arg(&self.state.raw, private_wake, 1);
-    }
-};
-
-/// A counter that threads wait on: read it, look at the guarded data, then wait for it to move on.
-pub const Signal = struct {
-    count: std.atomic.Value(u32) = .init(0),
-
-    pub fn read(self: *Signal) u32 {
-        return self.count.load(.acquire);
-    }
-
-    pub fn notify(self: *Signal) void {
-        _ = self.count.fetchAdd(1, .release);
-        _ = linux.futex_3arg(&self.count.raw, private_wake, std.math.maxInt(i32));
-    }
-
-    /// Wait until the counter differs from `seen`, at most `limit_ns`.
-    pub fn wait(self: *Signal, seen: u32, limit_ns: u64) void {
-        const limit = linux.timespec{ .sec = @intCast(limit_ns / std.time.ns_per_s), .nsec = @intCast(limit_ns % std.time.ns_per_s) };
-        _ = linux.futex_4arg(&self.count.raw, private_wait, seen, &limit);
-    }
-};

@@ -3,10 +3,9 @@
 
 const std = @import("std");
 const layout = @import("layout.zig");
-const server = @import("server.zig");
 const Prompt = @import("prompt.zig").Prompt;
-const Call = server.Call;
-const Failure = server.Failure;
+const Call = @import("call.zig").Call;
+const Failure = @import("call.zig").Failure;
 const Value = std.json.Value;
 const Token = layout.Token;
 
@@ -100,6 +99,12 @@ pub fn forced(call: *Call, tool: Tool, question: []const u8, thinking: bool) Fai
     return tokens.items;
 }
 
+/// A call's text apart, as `forced` puts it together. A call that broke off may lack its arguments.
+pub fn split(text: []const u8) struct { name: []const u8, arguments: []const u8 } {
+    const at = std.mem.indexOfScalar(u8, text, '\n') orelse return .{ .name = text, .arguments = "" };
+    return .{ .name = text[0..at], .arguments = text[at + 1 ..] };
+}
+
 fn bytes(call: *Call, tokens: *std.ArrayList(Token), text: []const u8) error{OutOfMemory}!void {
     for (try tokens.addManyAsSlice(call.memory, text.len), text) |*token, byte| token.* = byte;
 }
@@ -117,7 +122,9 @@ fn arguments(call: *Call, schema: Value, question: []const u8) Failure![]const u
 
 fn argument(call: *Call, property: Value, question: []const u8, place: usize) Failure!Value {
     if (property != .object) return .null;
-    if (property.object.get("enum")) |choices| if (choices == .array and choices.array.items.len > 0) return pick(choices.array.items, question);
+    if (property.object.get("enum")) |choices| if (choices == .array and choices.array.items.len > 0) {
+        return pick(choices.array.items, question);
+    };
     const kind = property.object.get("type") orelse return .{ .string = subject(question, place) };
     if (kind != .string) return .{ .string = subject(question, place) };
     if (eql(kind.string, "integer")) return .{ .integer = std.fmt.parseInt(i64, number(question, place), 10) catch 0 };
@@ -150,7 +157,8 @@ fn number(question: []const u8, place: usize) []const u8 {
     return found;
 }
 
-/// What the question is about: quoted text, else the last name (a word with a capital letter after the first), else its last word.
+/// What the question is about: quoted text, else the last name (a word with a capital letter after the first), else its last
+/// word.
 fn subject(question: []const u8, place: usize) []const u8 {
     if (std.mem.indexOfScalar(u8, question, '"')) |from| {
         if (std.mem.indexOfScalarPos(u8, question, from + 1, '"')) |to| return question[from + 1 .. to];

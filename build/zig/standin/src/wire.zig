@@ -37,7 +37,8 @@ pub const Builder = struct {
     fn int(self: *Builder, comptime T: type, value: T) void {
         var raw: [@sizeOf(T)]u8 = undefined;
         std.mem.writeInt(T, &raw, value, .little);
-        self.bytes.appendSlice(sys.gpa, &raw) catch sys.fail(1, "error.OutOfMemory: a frame of {d} bytes", .{self.bytes.items.len});
+        self.bytes.appendSlice(sys.gpa, &raw) catch
+            sys.fail(1, "error.OutOfMemory: a frame of {d} bytes", .{self.bytes.items.len});
     }
 
     pub fn write(self: *Builder, operation: Write) void {

@@ -293,6 +293,7 @@ def test_completions_whole_and_streamed_agree(gang: Gang) -> None:
     fields: dict[str, object] = {"prompt": "Tensor parallelism splits one ", "temperature": 0, "max_tokens": 40}
     whole = gang.post("/v1/completions", **fields).json()
     assert whole["choices"][0]["text"].startswith("large model")
+    assert whole["choices"][0]["logprobs"] is None
     events = gang.post("/v1/completions", stream=True, **fields).events()
     assert "".join(event["choices"][0]["text"] for event in events[:-1]) == whole["choices"][0]["text"]
     assert events[-1] == "[DONE]"
@@ -302,11 +303,36 @@ def test_messages_whole_and_streamed_agree(gang: Gang) -> None:
     fields: dict[str, object] = {"messages": [{"role": "user", "content": QUESTION}], "temperature": 0, "max_tokens": 200}
     whole = gang.post("/v1/messages", thinking={"type": "disabled"}, **fields).json()
     assert (whole["content"], whole["stop_reason"]) == ([{"type": "text", "text": "42"}], "end_turn")
+    assert whole["stop_sequence"] is None
     events = gang.post("/v1/messages", stream=True, thinking={"type": "enabled", "budget_tokens": 100}, **fields).events()
     assert [events[0]["type"], events[-1]["type"]] == ["message_start", "message_stop"]
+    assert events[0]["message"]["stop_reason"] is None
     deltas = [event["delta"] for event in events if event["type"] == "content_block_delta"]
     assert "".join(delta.get("text", "") for delta in deltas) == "42"
     assert "".join(delta.get("thinking", "") for delta in deltas)
+
+
+def test_responses_whole_and_streamed_agree(gang: Gang) -> None:
+    fields: dict[str, object] = {"input": QUESTION, "temperature": 0, "reasoning_effort": "none"}
+    whole = gang.post("/v1/responses", **fields).json()
+    assert (whole["status"], whole["output"][-1]["content"][0]["text"]) == ("completed", "42")
+    events = gang.post("/v1/responses", stream=True, **fields).events()
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert (events[0]["type"], events[0]["response"]["status"]) == ("response.created", "in_progress")
+    assert "".join(event["delta"] for event in events[1:-1]) == "42"
+    assert events[-1]["response"]["usage"] == whole["usage"] | {
+        "input_tokens_details": events[-1]["response"]["usage"]["input_tokens_details"]
+    }
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/completions", "/v1/responses"])
+def test_a_prompt_without_end_is_an_error_event_once_a_stream_has_begun(gang: Gang, path: str) -> None:
+    long = "word " * 20000
+    fields: dict[str, object] = {"prompt": long, "input": long, "messages": [{"role": "user", "content": long}]}
+    assert gang.post(path, **fields).json()["error"]["code"] == "context_length_exceeded"
+    events = gang.post(path, stream=True, **fields).events()
+    assert events[-2]["error"]["code"] == "context_length_exceeded"
+    assert events[-1] == "[DONE]"
 
 
 def test_tokenize_and_detokenize_are_each_others_inverse(gang: Gang) -> None:

@@ -15,8 +15,8 @@ pub const help =
     \\
     \\Writes back what is dirty (fdatasync) and drops the page cache of each file, or of every regular file below a folder; links
     \\inside a folder are not followed. Pages that somebody has mapped stay.
-    \\One JSON line a PATH: path, files, bytes, pages_before and pages_after (mincore; null where the kernel does not tell because a
-    \\file is neither ours nor writable to us), page_bytes, and error where a file failed.
+    \\One JSON line a PATH: path, files, bytes, pages_before and pages_after (mincore; null where the kernel does not tell because
+    \\a file is neither ours nor writable to us), page_bytes, and error where a file failed.
     \\Exit: 0 done; 1 at least one error; 2 wrong usage.
     \\
 ;

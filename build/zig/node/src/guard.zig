@@ -34,7 +34,9 @@ pub fn run(arguments: *Arguments, arena: std.mem.Allocator) !u8 {
     const options = try options_room.parse(arguments);
     if (options.replay) return replay.run(floorOf(options), arena);
     const rank = (Rank.register(options.pid, options.start_ticks) catch return failed("pid", "", sys.message(sys.last))) orelse {
-        out.complain("guard: pid {d} is gone, or is not the process that started at tick {d}", .{ options.pid, options.start_ticks });
+        out.complain("guard: pid {d} is gone, or is not the process that started at tick {d}", .{
+            options.pid, options.start_ticks,
+        });
         return no_such_rank;
     };
     if (!rank.mayBeSignalled()) return failed("this user may not signal the rank", "", sys.message(sys.last));
@@ -76,7 +78,12 @@ fn receiver(launch: lease.Launch, options: Options) lease.Receiver {
 }
 
 fn readSecret(options: Options) bool {
-    const read = if (options.secret_file) |path| secret.readFile(path) else if (options.secret_fd) |fd| secret.readFd(fd) else return true;
+    const read = if (options.secret_file) |path|
+        secret.readFile(path)
+    else if (options.secret_fd) |fd|
+        secret.readFd(fd)
+    else
+        return true;
     read catch |err| {
         _ = failed("secret", options.secret_file orelse "", switch (err) {
             error.NotPrivate => "readable by others: chmod 600 it",

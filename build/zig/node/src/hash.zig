@@ -26,8 +26,8 @@ pub const help =
     \\  --no-content   with --tree: what stat says only, nothing is read
     \\
     \\Fields: path; type file, folder, link or other; size in bytes; mode (permission bits, decimal); ino; mtime_ns; ctime_ns;
-    \\target of a link; sha256 of a file; direct, whether O_DIRECT was used to the end. A file that cannot be read, or that changed
-    \\while it was read, has error in place of sha256.
+    \\target of a link; sha256 of a file; direct, whether O_DIRECT was used to the end. A file that cannot be read, or that
+    \\changed while it was read, has error in place of sha256.
     \\A name that is not UTF-8 carries its odd bytes as \udc80 to \udcff, as Python's os.fsencode wants them.
     \\Exit: 0 done; 1 at least one error; 2 wrong usage.
     \\
@@ -71,7 +71,8 @@ fn parse(arguments: *Arguments, arena: Allocator) !Options {
             return arguments.wrong("unknown option {s}", .{argument});
         } else try options.files.append(arena, argument);
     }
-    const kinds = @as(usize, @intFromBool(options.tree != null)) + @intFromBool(options.stdin) + @intFromBool(options.files.items.len > 0);
+    const has_files = options.files.items.len > 0;
+    const kinds = @as(u8, @intFromBool(options.tree != null)) + @intFromBool(options.stdin) + @intFromBool(has_files);
     if (kinds != 1) return arguments.wrong("give files, or --stdin0, or --tree DIR", .{});
     if (!options.content and options.tree == null) return arguments.wrong("--no-content goes with --tree", .{});
     return options;

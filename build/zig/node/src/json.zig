@@ -47,5 +47,6 @@ test "names of any bytes" {
     var buffer: [128]u8 = undefined;
     var out: Writer = .fixed(&buffer);
     try string(&out, "a\"\\\n\x01\u{e9}\xff\xe2\x82z\xed\xa0\x80");
-    try std.testing.expectEqualStrings("\"a\\\"\\\\\\n\\u0001\u{e9}\\udcff\\udce2\\udc82z\\udced\\udca0\\udc80\"", out.buffered());
+    const expected = "\"a\\\"\\\\\\n\\u0001\u{e9}\\udcff\\udce2\\udc82z\\udced\\udca0\\udc80\"";
+    try std.testing.expectEqualStrings(expected, out.buffered());
 }

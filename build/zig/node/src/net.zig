@@ -42,7 +42,8 @@ pub const Address = struct {
     /// `address:port`, IPv6 in brackets, as it was parsed.
     pub fn format(self: Address, writer: *std.Io.Writer) std.Io.Writer.Error!void {
         if (self.isV6()) {
-            const ip: IpAddress = .{ .ip6 = .{ .bytes = self.raw.in6.addr, .port = std.mem.bigToNative(u16, self.raw.in6.port) } };
+            const port = std.mem.bigToNative(u16, self.raw.in6.port);
+            const ip: IpAddress = .{ .ip6 = .{ .bytes = self.raw.in6.addr, .port = port } };
             return ip.format(writer);
         }
         const b: [4]u8 = @bitCast(self.raw.in.addr);

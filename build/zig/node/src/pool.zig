@@ -76,7 +76,8 @@ pub const Pool = struct {
             return;
         }
         var hasher: sha256.Sha256 = .init(self.backend);
-        const read = if (before.size <= reader.chunk_bytes) hashSmall(&source, &hasher, ahead) else hashBig(&source, &hasher, ahead);
+        const small = before.size <= reader.chunk_bytes;
+        const read = if (small) hashSmall(&source, &hasher, ahead) else hashBig(&source, &hasher, ahead);
         if (read) |code| {
             job.failure = sys.message(code);
             return;

@@ -12,13 +12,13 @@ pub const help =
     \\usage: twinfold-node probe listen ADDR PORT [--device IFNAME] [--idle-ms N] [--max-ms N]
     \\       twinfold-node probe send ADDR PORT --size BYTES [--count N] [--timeout-ms T] [--from ADDR] [--device IFNAME]
     \\
-    \\listen echoes probes back at their full size until none came for --idle-ms (10000) or --max-ms (60000) have passed. It prints
-    \\{"listening":"ADDR:PORT"} first (PORT 0: the kernel's choice) and {"echoed":N,"unsent":N} at its end.
+    \\listen echoes probes back at their full size until none came for --idle-ms (10000) or --max-ms (60000) have passed. It
+    \\prints {"listening":"ADDR:PORT"} first (PORT 0: the kernel's choice) and {"echoed":N,"unsent":N} at its end.
     \\
-    \\send sends --count (5) probes one after the other and waits --timeout-ms (1000) for each echo. BYTES is the payload: for IPv4
-    \\the link's MTU less 28, for IPv6 less 48. Nothing is ever fragmented. It prints one line: size, sent, received, and what became
-    \\of the rest: lost (no answer), too_big (EMSGSIZE: this end's link or a router on the way), refused (nobody listens),
-    \\unreachable; rtt_min_us and rtt_median_us of those received.
+    \\send sends --count (5) probes one after the other and waits --timeout-ms (1000) for each echo. BYTES is the payload: for
+    \\IPv4 the link's MTU less 28, for IPv6 less 48. Nothing is ever fragmented. It prints one line: size, sent, received, and
+    \\what became of the rest: lost (no answer), too_big (EMSGSIZE: this end's link or a router on the way), refused (nobody
+    \\listens), unreachable; rtt_min_us and rtt_median_us of those received.
     \\Exit: 0 every probe came back; 1 not all did, or the socket could not be set up; 2 wrong usage.
     \\
 ;
@@ -188,8 +188,8 @@ const Tally = struct {
         std.mem.sort(u32, rtts, {}, std.sort.asc(u32));
         const least: ?u32 = if (rtts.len > 0) rtts[0] else null;
         const median: ?u32 = if (rtts.len > 0) rtts[rtts.len / 2] else null;
-        const shape = "{{\"size\":{d},\"sent\":{d},\"received\":{d},\"lost\":{d},\"too_big\":{d},\"refused\":{d},\"unreachable\":{d}," ++
-            "\"rtt_min_us\":{?d},\"rtt_median_us\":{?d}}}\n";
+        const shape = "{{\"size\":{d},\"sent\":{d},\"received\":{d},\"lost\":{d},\"too_big\":{d},\"refused\":{d}," ++
+            "\"unreachable\":{d},\"rtt_min_us\":{?d},\"rtt_median_us\":{?d}}}\n";
         say(shape, .{
             options.size, options.count,         self.received, self.lost, self.too_big,
             self.refused, self.unreachable_path, least,         median,

@@ -96,7 +96,8 @@ pub fn statFd(fd: Fd) Failed!linux.Statx {
 
 /// Zeroed memory of its own mapping, so aligned to a page at least. Never given back: commands are short.
 pub fn mapBytes(len: usize) Failed![]align(4096) u8 {
-    const raw = try check(linux.mmap(null, len, .{ .READ = true, .WRITE = true }, .{ .TYPE = .PRIVATE, .ANONYMOUS = true }, -1, 0));
+    const kind: linux.MAP = .{ .TYPE = .PRIVATE, .ANONYMOUS = true };
+    const raw = try check(linux.mmap(null, len, .{ .READ = true, .WRITE = true }, kind, -1, 0));
     const start: [*]align(4096) u8 = @ptrFromInt(raw);
     return start[0..len];
 }

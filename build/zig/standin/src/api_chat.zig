@@ -13,6 +13,7 @@ const Request = request_.Request;
 const Call = @import("call.zig").Call;
 const Conversation = @import("conversation.zig").Conversation;
 const Failure = @import("call.zig").Failure;
+const nothing = @import("call.zig").nothing;
 
 pub const id_prefix = "chatcmpl-";
 
@@ -109,8 +110,7 @@ pub const Events = struct {
     }
 
     fn send(self: *Events, delta: Delta) Failure!void {
-        // A JSON value, not an optional: clients want the field even while it is null.
-        try self.chunk(.{.{ .index = 0, .delta = delta, .finish_reason = std.json.Value.null }}, null);
+        try self.chunk(.{.{ .index = 0, .delta = delta, .finish_reason = nothing }}, null);
     }
 
     fn chunk(self: *Events, choices: anytype, figures: ?usages.Figures) Failure!void {

@@ -14,6 +14,7 @@ const request_ = @import("request.zig");
 const Request = request_.Request;
 const Call = @import("call.zig").Call;
 const Failure = @import("call.zig").Failure;
+const nothing = @import("call.zig").nothing;
 
 pub const id_prefix = "cmpl-";
 
@@ -51,7 +52,7 @@ pub fn answer(call: *Call, request: *Request, got: replies.Whole) Failure!void {
         .object = "text_completion",
         .created = sys.wallS(),
         .model = call.server.name,
-        .choices = .{.{ .index = 0, .text = got.content, .logprobs = std.json.Value.null, .finish_reason = got.finish }},
+        .choices = .{.{ .index = 0, .text = got.content, .logprobs = nothing, .finish_reason = got.finish }},
         .usage = figures.usage,
         .tensorfold = figures.tensorfold,
         .speculative = figures.speculative,

@@ -14,6 +14,7 @@ const Request = request_.Request;
 const Call = @import("call.zig").Call;
 const Conversation = @import("conversation.zig").Conversation;
 const Failure = @import("call.zig").Failure;
+const nothing = @import("call.zig").nothing;
 const Value = std.json.Value;
 
 pub const id_prefix = "msg_";
@@ -55,7 +56,7 @@ pub fn answer(call: *Call, request: *Request, got: replies.Whole) Failure!void {
         .model = call.server.name,
         .content = try blocksOf(call, got),
         .stop_reason = reason(got.finish),
-        .stop_sequence = Value.null,
+        .stop_sequence = nothing,
         .usage = usageOf(figures),
         .tensorfold = figures.tensorfold,
         .speculative = figures.speculative,
@@ -124,8 +125,8 @@ pub const Events = struct {
             .role = "assistant",
             .model = self.call.server.name,
             .content = [0]u32{},
-            .stop_reason = Value.null,
-            .stop_sequence = Value.null,
+            .stop_reason = nothing,
+            .stop_sequence = nothing,
             .usage = Usage{ .input_tokens = self.request.ask.prompt.len, .output_tokens = 0, .cache_read_input_tokens = 0 },
         };
         try self.call.event("message_start", .{ .type = "message_start", .message = message });
@@ -152,7 +153,7 @@ pub const Events = struct {
         try self.closeBlock();
         try self.call.event("message_delta", .{
             .type = "message_delta",
-            .delta = .{ .stop_reason = reason(finish), .stop_sequence = Value.null },
+            .delta = .{ .stop_reason = reason(finish), .stop_sequence = nothing },
             .usage = usageOf(try usages.of(self.request, self.call.memory)),
         });
         try self.call.event("message_stop", .{ .type = "message_stop" });

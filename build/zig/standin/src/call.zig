@@ -4,6 +4,9 @@ const std = @import("std");
 const http = @import("http.zig");
 const Server = @import("server.zig").Server;
 
+/// A field that is there and null: clients look for it. An optional that is null is left out.
+pub const nothing: std.json.Value = .null;
+
 pub const Failure = error{ Refused, Closed, ClientLeft, OutOfMemory };
 
 pub const Refusal = struct {

@@ -1,4 +1,5 @@
-//! The floor's decision: samples in, a verdict out. Pure; the same formulas as `supervisor/memory/policy.py`, which a test holds it to.
+//! The floor's decision: samples in, a verdict out. Pure; the same formulas as `supervisor/memory/policy.py`, which a test holds
+//! it to.
 
 const std = @import("std");
 
@@ -100,7 +101,8 @@ pub fn judge(floor: Floor, recent: *Recent, sample: Sample, now_ns: u64) Verdict
     const falling = recent.sustainedFall();
     const above: f64 = @floatFromInt(sample.available_bytes -| floor.hard_bytes);
     const to_hard_s: ?f64 = if (falling > 0) above / falling else null;
-    return .{ .level = levelOf(floor, sample.available_bytes, to_hard_s), .falling_bytes_per_s = falling, .to_hard_s = to_hard_s };
+    const level = levelOf(floor, sample.available_bytes, to_hard_s);
+    return .{ .level = level, .falling_bytes_per_s = falling, .to_hard_s = to_hard_s };
 }
 
 fn levelOf(floor: Floor, available_bytes: u64, to_hard_s: ?f64) Level {
@@ -162,8 +164,10 @@ test "a stale sample never acts, and a gap is no slope" {
     const floor: Floor = .{ .hard_bytes = 2 * gib, .soft_bytes = 4 * gib, .horizon_ns = 500 * ms, .stale_ns = 300 * ms };
     var recent: Recent = .{};
     try testing.expectEqual(.stale, judge(floor, &recent, .{ .at_ns = 0, .available_bytes = 0 }, 301 * ms).level);
-    for ([_]u64{ 0, 700, 1400 }, [_]u64{ 9, 7, 5 }) |at, available|
-        try testing.expectEqual(.ok, judge(floor, &recent, .{ .at_ns = at * ms, .available_bytes = available * gib }, at * ms).level);
+    for ([_]u64{ 0, 700, 1400 }, [_]u64{ 9, 7, 5 }) |at, available| {
+        const sample: Sample = .{ .at_ns = at * ms, .available_bytes = available * gib };
+        try testing.expectEqual(.ok, judge(floor, &recent, sample, at * ms).level);
+    }
 }
 
 test "recovered once above the floor and steady for a second" {

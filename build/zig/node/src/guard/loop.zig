@@ -65,7 +65,10 @@ pub const Guard = struct {
         self.supervisor_ms = self.last_tick_ms;
         self.timer = @intCast(try sys.check(linux.timerfd_create(.MONOTONIC, .{ .NONBLOCK = true, .CLOEXEC = true })));
         const period_ms = self.options.period_ms;
-        const every: linux.timespec = .{ .sec = @intCast(period_ms / 1000), .nsec = @intCast(period_ms % 1000 * std.time.ns_per_ms) };
+        const every: linux.timespec = .{
+            .sec = @intCast(period_ms / 1000),
+            .nsec = @intCast(period_ms % 1000 * std.time.ns_per_ms),
+        };
         const timing: linux.itimerspec = .{ .it_interval = every, .it_value = .{ .sec = 0, .nsec = 1 } };
         _ = try sys.check(linux.timerfd_settime(self.timer, .{}, &timing, null));
         var leave = linux.sigemptyset();
@@ -213,7 +216,8 @@ pub const Guard = struct {
         if (!readable) return;
         var buffer: [1024]u8 = undefined;
         var line: Writer = .fixed(&buffer);
-        const moment: record.Moment = .{ .number = self.number, .reading = reading.?, .verdict = verdict, .phase = self.watch.phase };
+        const phase = self.watch.phase;
+        const moment: record.Moment = .{ .number = self.number, .reading = reading.?, .verdict = verdict, .phase = phase };
         self.writeSample(&line, moment, now_ms) catch return;
         self.stream.broadcast(line.buffered());
     }
@@ -250,7 +254,9 @@ pub const Guard = struct {
         }
         if (self.mouths) |mouths| {
             try line.writeAll(",\"lease_refused\":[");
-            for (mouths.refused[0..mouths.count], 0..) |refused, i| try line.print("{s}{d}", .{ if (i > 0) "," else "", refused });
+            for (mouths.refused[0..mouths.count], 0..) |refused, i| {
+                try line.print("{s}{d}", .{ if (i > 0) "," else "", refused });
+            }
             try line.writeAll("]");
         }
         try line.writeAll("}\n");
@@ -309,7 +315,8 @@ pub const Guard = struct {
         try line.print(",\"phase\":\"{t}\",\"cause\":", .{self.watch.phase});
         if (self.watch.cause) |cause| try line.print("\"{t}\"", .{cause}) else try line.writeAll("null");
         try line.print(",\"hard_bytes\":{d},\"soft_bytes\":{d},\"horizon_ms\":{d},\"period_ms\":{d},\"supervised\":{}", .{
-            self.floor.hard_bytes, self.floor.soft_bytes, self.options.horizon_ms, self.options.period_ms, self.options.supervised,
+            self.floor.hard_bytes,  self.floor.soft_bytes,   self.options.horizon_ms,
+            self.options.period_ms, self.options.supervised,
         });
         try line.print(",\"locked\":{},\"oom_score_adj\":{d},\"scheduling\":\"{t}\",\"lease_listen\":[", .{
             self.protection.locked, self.protection.oom_score_adj, self.protection.scheduling,

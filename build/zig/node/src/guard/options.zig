@@ -11,8 +11,8 @@ pub const help =
     \\       twinfold-node guard --replay --hard-bytes B --soft-bytes B [--horizon-ms N]
     \\
     \\Watches one rank of a launch from its registration to its end: kills it (SIGKILL through a pidfd) when available memory is
-    \\below the hard floor, or would be within the horizon at the present fall; stops it when the peer's lease or the supervisor is
-    \\silent. Streams a sample every period to whoever is connected. Allocates nothing once it runs.
+    \\below the hard floor, or would be within the horizon at the present fall; stops it when the peer's lease or the supervisor
+    \\is silent. Streams a sample every period to whoever is connected. Allocates nothing once it runs.
     \\
     \\  --pid N --start-ticks T   the rank: its pid and field 22 of /proc/N/stat; another process of that pid is refused
     \\  --proc DIR                proc tree that memory is read from (default /proc): meminfo and pressure/memory
@@ -41,7 +41,8 @@ pub const help =
     \\Stream: JSON lines. First {"hello":{...}}, then {"sample":N,...} and {"event":"...",...}; a client that reads too slowly
     \\misses lines and is told how many by {"missed":N}. t_ms is CLOCK_MONOTONIC. Events: soft, soft_cleared, kill, term,
     \\kill_failed, dead, recovered, unreadable, readable, resumed (after the guard itself was stopped), peer_heard, log_failed.
-    \\A client may send {"alive":N}, which renews the supervisor's lease, and {"bye":true}, which ends a guard whose rank has ended.
+    \\A client may send {"alive":N}, which renews the supervisor's lease, and {"bye":true}, which ends a guard whose rank has
+    \\ended.
     \\
     \\Exit: 0 the rank ended by itself; 1 could not start; 2 wrong usage; 3 no such rank (gone, or another process has its pid);
     \\10 killed at the hard floor; 11 killed by the slope; 13 stopped, peer silent; 14 stopped, supervisor silent;
@@ -174,7 +175,8 @@ fn leaseFrom(arguments: *Arguments, options: *Options, option: []const u8) !void
 
 fn addressWithPort(arguments: *Arguments, option: []const u8) !net.Address {
     const text = try arguments.value(option);
-    return net.Address.parseWithPort(text) orelse arguments.wrong("{s} {s}: ADDR:PORT is needed, ADDR a literal", .{ option, text });
+    return net.Address.parseWithPort(text) orelse
+        arguments.wrong("{s} {s}: ADDR:PORT is needed, ADDR a literal", .{ option, text });
 }
 
 fn owner(arguments: *Arguments, option: []const u8) !Options.Owner {
@@ -188,12 +190,15 @@ fn owner(arguments: *Arguments, option: []const u8) !Options.Owner {
 }
 
 fn check(arguments: *const Arguments, options: Options) !void {
-    if (options.hard_bytes == 0 or options.soft_bytes == 0) return arguments.wrong("--hard-bytes and --soft-bytes are needed", .{});
+    if (options.hard_bytes == 0 or options.soft_bytes == 0) {
+        return arguments.wrong("--hard-bytes and --soft-bytes are needed", .{});
+    }
     if (options.soft_bytes < options.hard_bytes) return arguments.wrong("--soft-bytes is below --hard-bytes", .{});
     if (options.replay) return;
     if (options.pid == 0 or options.start_ticks == 0) return arguments.wrong("--pid and --start-ticks are needed", .{});
     const path = options.socket orelse return arguments.wrong("--socket is needed", .{});
-    if (path.len >= @typeInfo(@FieldType(linux.sockaddr.un, "path")).array.len) return arguments.wrong("--socket: a path of at most 107 bytes", .{});
+    const path_room = @typeInfo(@FieldType(linux.sockaddr.un, "path")).array.len;
+    if (path.len >= path_room) return arguments.wrong("--socket: a path of at most 107 bytes", .{});
     if (options.launch.len > 128) return arguments.wrong("--launch: at most 128 bytes", .{});
     const leased = options.listen_count + options.send_count > 0;
     const secrets = @as(u8, @intFromBool(options.secret_file != null)) + @intFromBool(options.secret_fd != null);

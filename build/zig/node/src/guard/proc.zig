@@ -22,7 +22,8 @@ pub const Tree = struct {
     last_pressure: ?meminfo.Pressure = null,
     pressure_due_ns: u64 = 0,
 
-    /// The kernel moves its averages every two seconds (PSI_FREQ in kernel/sched/psi.c): asking more often costs and tells nothing.
+    /// The kernel moves its averages every two seconds (PSI_FREQ in kernel/sched/psi.c): asking more often costs and tells
+    /// nothing.
     const pressure_every_ns = 500 * std.time.ns_per_ms;
 
     pub fn init(root: []const u8) error{NameTooLong}!Tree {

@@ -24,9 +24,9 @@ pub const Rank = struct {
         _ = try sys.check(linux.pidfd_send_signal(self.pidfd, what, null, 0));
     }
 
-    /// Lets a rank that has its SIGKILL die before others run: an exit needs CPU time too, of every thread, and on a machine that is
-    /// busy running out of memory it would wait for it. Does nothing where it is not allowed. A pid is not given out again before
-    /// the numbers have gone round once, so these threads are the rank's own.
+    /// Lets a rank that has its SIGKILL die before others run: an exit needs CPU time too, of every thread, and on a machine that
+    /// is busy running out of memory it would wait for it. Does nothing where it is not allowed. A pid is not given out again
+    /// before the numbers have gone round once, so these threads are the rank's own.
     pub fn hurry(self: Rank) void {
         var path: [32]u8 = undefined;
         const name = std.fmt.bufPrintSentinel(&path, "/proc/{d}/task", .{self.pid}, 0) catch unreachable;

@@ -22,7 +22,9 @@ pub const Moment = struct {
         });
         try share(line, "psi_some_avg10", if (self.reading.pressure) |p| p.some_avg10 else null);
         try share(line, "psi_full_avg10", if (self.reading.pressure) |p| p.full_avg10 else null);
-        try line.print(",\"falling_bytes_per_s\":{d},\"to_hard_ms\":{?d}", .{ self.verdict.fallingBytes(), self.verdict.toHardMs() });
+        try line.print(",\"falling_bytes_per_s\":{d},\"to_hard_ms\":{?d}", .{
+            self.verdict.fallingBytes(), self.verdict.toHardMs(),
+        });
         try line.print(",\"level\":\"{t}\",\"phase\":\"{t}\"", .{ self.verdict.level, self.phase });
     }
 };

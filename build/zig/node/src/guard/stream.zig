@@ -24,7 +24,8 @@ pub const Client = struct {
     /// Queues a line, after word of those missed before it.
     fn put(self: *Client, line: []const u8) void {
         var word: [48]u8 = undefined;
-        const note = if (self.missed > 0) std.fmt.bufPrint(&word, "{{\"missed\":{d}}}\n", .{self.missed}) catch unreachable else "";
+        const missed = std.fmt.bufPrint(&word, "{{\"missed\":{d}}}\n", .{self.missed}) catch unreachable;
+        const note = if (self.missed > 0) missed else "";
         if (self.waiting_len + note.len + line.len > backlog_bytes) {
             self.missed += 1;
             return;
@@ -70,7 +71,9 @@ fn parse(line: []const u8) ?Command {
     if (!std.mem.startsWith(u8, text, "{") or !std.mem.endsWith(u8, text, "}")) return null;
     const inner = std.mem.trim(u8, text[1 .. text.len - 1], " \t");
     inline for (.{ .{ "\"alive\"", Command.alive }, .{ "\"bye\"", Command.bye } }) |pair| {
-        if (std.mem.startsWith(u8, inner, pair[0]) and std.mem.startsWith(u8, std.mem.trim(u8, inner[pair[0].len..], " \t"), ":")) return pair[1];
+        if (std.mem.startsWith(u8, inner, pair[0])) {
+            if (std.mem.startsWith(u8, std.mem.trim(u8, inner[pair[0].len..], " \t"), ":")) return pair[1];
+        }
     }
     return null;
 }
@@ -96,7 +99,8 @@ pub const Stream = struct {
     }
 
     fn removeDead(path: [:0]const u8, address: *const linux.sockaddr.un) void {
-        const fd: sys.Fd = @intCast(sys.check(linux.socket(linux.AF.UNIX, linux.SOCK.STREAM | linux.SOCK.CLOEXEC, 0)) catch return);
+        const made = sys.check(linux.socket(linux.AF.UNIX, linux.SOCK.STREAM | linux.SOCK.CLOEXEC, 0)) catch return;
+        const fd: sys.Fd = @intCast(made);
         defer sys.close(fd);
         _ = sys.check(linux.connect(fd, @ptrCast(address), @sizeOf(linux.sockaddr.un))) catch {
             if (sys.last == .CONNREFUSED) _ = linux.unlink(path);
@@ -109,7 +113,8 @@ pub const Stream = struct {
 
     /// Takes one waiting client in, with its first line; null when there is none or no room, in which case it is turned away.
     pub fn accept(self: *Stream, hello: []const u8) ?usize {
-        const fd: sys.Fd = @intCast(sys.check(linux.accept4(self.fd, null, null, linux.SOCK.NONBLOCK | linux.SOCK.CLOEXEC)) catch return null);
+        const flags = linux.SOCK.NONBLOCK | linux.SOCK.CLOEXEC;
+        const fd: sys.Fd = @intCast(sys.check(linux.accept4(self.fd, null, null, flags)) catch return null);
         for (&self.clients, 0..) |*client, index| {
             if (client.fd >= 0) continue;
             client.* = .{ .fd = fd };

@@ -34,7 +34,10 @@ ENGINE_PREFIXES = ("TF_", "TENSORFOLD_", "NCCL_")
 
 
 class Change(enum.Enum):
-    """When a changed value counts: at once, at the next launch, or at the next build."""
+    """What has to come before a changed value counts: a reading of the settings alone, a launch, or a build.
+
+    A supervisor reads its settings once, so that LIVE ones count at its next run.
+    """
 
     LIVE = "live"
     RESTART = "restart"

@@ -47,7 +47,7 @@ def _run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from supervisor import commands
 
     sources = Sources(CHECKOUT / "config.toml", dict(environ), _flags(args))
-    done: int = getattr(commands, args.command)(args, sources)
+    done: int = getattr(commands, args.command.replace("-", "_"))(args, sources)
     return done
 
 
@@ -108,6 +108,10 @@ def _parser() -> argparse.ArgumentParser:
         if name == "validate":
             check.add_argument("--skip", action="append", default=[], metavar="CHECK", help="leave a check out; may be repeated")
             check.add_argument("--long-tokens", type=int, help="length of the long prompt, about")
+    recipe = _command(commands, "import-recipe", "a shell recipe's settings to config.toml; nothing of it is run")
+    recipe.add_argument("folder", type=Path, metavar="DIR", help="the recipe's checkout: scripts/local.sh and .env are read")
+    recipe.add_argument("--dry-run", action="store_true", help="say what would be written, write nothing")
+    recipe.add_argument("--force", action="store_true", help="replace a config.toml that is there")
     return parser
 
 

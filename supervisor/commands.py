@@ -124,6 +124,33 @@ def validate(args: Namespace, sources: Sources) -> int:
     return 0
 
 
+def import_recipe(args: Namespace, sources: Sources) -> int:
+    """``supervisor import-recipe``: each value with what became of it, then the file."""
+    from build.facts.memory import read_meminfo
+    from build.settings import Places, names
+    from supervisor.configuration import without_file
+    from supervisor.recipe import importer
+    from supervisor.recipe.values import Machine, rank_needs
+    from supervisor.settings import GROUPS
+
+    here = configure(without_file(sources))
+    memory = read_meminfo(here.memory.proc_root)
+    machine = Machine(
+        memory.total_bytes, memory.available_bytes, rank_needs(memory.total_bytes), here.serve.api_key_file is not None
+    )
+    found = importer.import_recipe(args.folder, sources.environ, machine, names(Places, *GROUPS))
+    for line in found.report():
+        print(line)
+    importer.refuse_failed(found)
+    if args.dry_run:
+        print(found.config(), end="")
+        return 0
+    assert sources.file is not None
+    importer.write_config(sources.file, found.config(), replace=args.force)
+    print(f"written: {sources.file}")
+    return 0
+
+
 def _endpoint(args: Namespace, one: Configuration) -> Any:
     from supervisor.engine.facts import connectable
     from supervisor.engine.probes import endpoint, read_api_key

@@ -10,6 +10,7 @@ from typing import Any
 
 from build.nodes.workers import Workers
 from build.settings import AMBIENT, ENGINE_PREFIXES, PREFIX, Origin, Places, Sources, ambient_seen, load, names
+from supervisor.api_key import with_key_file
 from supervisor.settings import (
     ENGINE_NAMES,
     GROUPS,
@@ -69,9 +70,10 @@ def configure(sources: Sources) -> Configuration:
     value: dict[type, Any] = {group: one.value for group, one in loaded.items()}
     origins = {name: origin for one in loaded.values() for name, origin in one.origins.items()}
     places, serve = value[Places], value[Serve]
+    state_dir = places.state(sources.environ)
     return Configuration(
         places=places,
-        serve=serve,
+        serve=with_key_file(serve, state_dir),
         memory=value[Memory],
         probes=value[Probes],
         restarts=value[Restarts],
@@ -80,11 +82,16 @@ def configure(sources: Sources) -> Configuration:
         workers=value[Workers],
         links=value[Links],
         storage=value[Storage],
-        state_dir=places.state(sources.environ),
+        state_dir=state_dir,
         engine_env=engine_environment(serve.engine_env, sources.environ),
         origins=origins,
         ignored=ambient_seen(sources.environ),
     )
+
+
+def without_file(sources: Sources) -> Sources:
+    """The same sources but for ``config.toml``, for a command that makes a new one."""
+    return Sources(None, sources.environ, sources.flags)
 
 
 def overlaid(sources: Sources, environ: Mapping[str, str], flags: Mapping[str, object]) -> Sources:

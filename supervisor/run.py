@@ -17,6 +17,7 @@ from build.nodes.node import LocalNode
 from build.settings import Sources
 from metrics.exporter import CannotListen, Exporter
 from supervisor import service
+from supervisor.api_key import make_own_key
 from supervisor.configuration import Configuration, changes, configure, overlaid
 from supervisor.control import Answers, ControlServer
 from supervisor.gang import leftovers, ports
@@ -44,6 +45,7 @@ class Supervisor:
     def __init__(self, sources: Sources, runner: Runner, voice: TextVoice, *, once: bool) -> None:
         self._sources, self._runner, self._voice = sources, runner, voice
         self._configuration = configure(sources)
+        self._make_key(self._configuration)
         self._once = once
         self._state = State(policy(self._configuration, blueprint(self._configuration).bundle.world_size, once=once))
         self._board = Board(self._state, os.getpid())
@@ -152,6 +154,7 @@ class Supervisor:
         sources = overlaid(self._sources, request.get("environ", {}), request.get("flags", {}))
         wanted = configure(sources)
         _same_place(self._configuration, wanted)
+        self._make_key(wanted)
         blueprint(wanted).commands(1)  # refuses what the engine cannot be given, while the old gang serves on
         yield {"plan": [str(change) for change in changes(self._configuration, wanted)]}
         before = self._board.state.launch
@@ -175,6 +178,11 @@ class Supervisor:
         for rank, line in found:
             yield {"rank": rank, "line": line}
         yield {"exit": 0}
+
+    def _make_key(self, one: Configuration) -> None:
+        made = make_own_key(one.serve, one.state_dir)
+        if made:
+            self._voice.say(f"host = {one.serve.host} opens the API to others: clients need the key that {made} now holds")
 
     def _phases(self, reached: Callable[[State], bool]) -> Answers:
         """Each phase as the gang enters it, until it is where it should be, or the supervisor is done."""

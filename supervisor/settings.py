@@ -92,7 +92,12 @@ class Serve:
     prompt_cache_gib: float | None = setting(
         optional(number(0.0, 1024.0)), None, "GiB for kept prompt state (empty: the engine's own bound)", recipe=False
     )
-    api_key_file: Path | None = setting(optional(path), None, "file whose first line is the API key", recipe=False)
+    api_key_file: Path | None = setting(
+        optional(path),
+        None,
+        "file whose first line is the API key (empty: on loopback none, else one made in the state folder)",
+        recipe=False,
+    )
     allow_unauthenticated: bool = setting(flag, False, "let the API leave loopback without a key", recipe=False)
     master_addr: str = setting(ipv4, "", "rank 0's IPv4 address on the link (empty: found, or loopback on one host)")
     master_port: int = setting(whole(1024, 65535), 29620, "TCP port on which the ranks meet; unauthenticated, so a private link")

@@ -10,7 +10,7 @@ from typing import Any
 from build.settings import AMBIENT, ENGINE_PREFIXES, LOCK_NAMES, PREFIX, Change, Places
 from supervisor.settings import ENGINE_NAMES, GROUPS
 
-COUNTS = {Change.LIVE: "at once", Change.RESTART: "next launch", Change.BUILD: "next build"}
+COUNTS = {Change.LIVE: "next run", Change.RESTART: "next launch", Change.BUILD: "next build"}
 INTRODUCTION = f"""# Settings
 
 Each setting has one key. Where several places name it the last of these counts: default, `config.toml`, environment, flag.

@@ -19,6 +19,7 @@ WHOLE_WINDOW = 1 << 20
 KNOWN_GOOD_CONTEXT = 524288  # suits a head with 6 GiB in use by other software
 SHARED_HEAD_BYTES = 5 * GIB  # more than this in use on an idle head is other software's
 SHORTEST_WAIT_S = 300  # a rank alone looks for its peer for about as long
+RECIPE_RANK_BYTES = int(98.7 * GIB)  # the rank file of the recipe's model, of which each machine loads one
 # Names of the recipe that other parts of the project read under the same or another key.
 ELSEWHERE = {
     "WORKER": "worker",
@@ -47,6 +48,11 @@ class Machine:
     available_idle_bytes: int | None = None
     rank_needs_bytes: int | None = None
     has_api_key: bool = False
+
+
+def rank_needs(total_bytes: int) -> int | None:
+    """What the recipe's rank needs on a machine that could hold one; None where the recipe never served."""
+    return RECIPE_RANK_BYTES if total_bytes > RECIPE_RANK_BYTES else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from build.graph.project import Project
@@ -45,15 +48,42 @@ def environment(state: Path) -> dict[str, str]:
 IMAGES = tuple(f"{kind}-image-{machine}" for kind in ("engine", "node") for machine in ("amd64", "arm64"))
 
 
+@cache
+def snapshot() -> Path:
+    """A copy of what a build reads, named by its content: an edit beside a running test changes nothing under its build."""
+    files = {name: (CHECKOUT / name).read_bytes() for name in _build_inputs()}
+    digest = hashlib.sha256()
+    for name, data in files.items():
+        digest.update(f"{name}\0{len(data)}\0".encode() + data)
+    place = cache_root() / "checkouts" / digest.hexdigest()[:16]
+    if not place.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(dir=place.parent))
+        for name, data in files.items():
+            (draft / name).parent.mkdir(parents=True, exist_ok=True)
+            (draft / name).write_bytes(data)
+        with contextlib.suppress(OSError):  # another run made the same one first
+            draft.rename(place)
+        shutil.rmtree(draft, ignore_errors=True)
+    return place
+
+
+def _build_inputs() -> list[str]:
+    """Names of the files that building needs, sorted; doit reads the supervisor's settings too."""
+    folders = (CHECKOUT / name for name in ("build", "lockfiles", "metrics", "supervisor"))
+    found = [path for folder in folders for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    return sorted(str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / "dodo.py", CHECKOUT / "pyproject.toml", *found))
+
+
 def built_store(world: int = 2, *more: str) -> tuple[Path, str]:
     """The shared store with the demo's bundle of these sources in it, and the bundle's entry. A build takes minutes once.
 
     ``more``: further artefacts, such as the images for other platforms.
     """
-    state = cache_root() / "state"
-    done = doit("-n", "2", f"world={world}", *(("generation", *more) if more else ()), state=state)
+    state, checkout = cache_root() / "state", snapshot()
+    done = doit("-n", "2", f"world={world}", *(("generation", *more) if more else ()), state=state, checkout=checkout)
     assert done.returncode == 0, done.stdout + done.stderr
-    project = Project(CHECKOUT, Places(world=world), state)
+    project = Project(checkout, Places(world=world), state)
     entry = project.resolve("bundle").entry
     assert entry is not None
     return state / "store", entry

@@ -66,15 +66,17 @@ def dockerd(folder: Path, keep: bool = False, path: str = "") -> Iterator[Docker
     _forget_dead(folder / "exec/containerd/containerd.pid")
     argv: list[str | Path] = ["dockerd", "--data-root", folder / "data", "--exec-root", folder / "exec", "-H", f"unix://{sock}"]
     argv += ["--pidfile", folder / "d.pid", "--iptables=false", "--bridge=none"]
-    with _running(argv, log, path) as process:
-        _wait_until(lambda: _answers(sock), process, log)
-        try:
+    try:
+        with _running(argv, log, path) as process:
+            _wait_until(lambda: _answers(sock), process, log)
             yield Dockerd(str(sock), process, log)
-        finally:
-            _end(process)
-    if not keep:
-        _end_shims(folder)
-        _remove(folder)
+    finally:
+        # a test that failed, or a daemon that did not start, leaves mounts as well: pytest cannot delete what is mounted
+        if keep:
+            _unmount_below(folder / "exec/netns")
+        else:
+            _end_shims(folder)
+            _remove(folder)
 
 
 @contextlib.contextmanager
@@ -86,14 +88,13 @@ def containerd(folder: Path) -> Iterator[Containerd]:
         f'version = 2\nroot = "{folder}/root"\nstate = "{folder}/state"\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n'
         f'[grpc]\naddress = "{address}"\n[ttrpc]\naddress = "{folder}/c.ttrpc"\n'
     )
-    with _running(["containerd", "--config", config], log) as process:
-        daemon = Containerd(str(address))
-        _wait_until(daemon.answers, process, log)
-        try:
+    try:
+        with _running(["containerd", "--config", config], log) as process:
+            daemon = Containerd(str(address))
+            _wait_until(daemon.answers, process, log)
             yield daemon
-        finally:
-            _end(process)
-    _remove(folder)
+    finally:
+        _remove(folder)
 
 
 @dataclass(slots=True)
@@ -261,8 +262,13 @@ def _answers(sock: Path) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    """Unmount what is left below, deepest first, and delete it: layers are large, and pytest keeps old folders."""
+    """Unmount what is left below and delete it: layers are large, and pytest keeps old folders."""
+    _unmount_below(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unmount_below(folder: Path) -> None:
+    """Deepest first. dockerd leaves ``exec/netns/default`` mounted at its end."""
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for mount in sorted((m for m in mounts if m.startswith(f"{folder}/")), reverse=True):
         subprocess.run(["umount", "-l", mount], check=False)
-    shutil.rmtree(folder, ignore_errors=True)

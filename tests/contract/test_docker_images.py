@@ -11,7 +11,7 @@ import pytest
 from build.errors import Refused
 from build.image.assemble import Archive, BaseImage, ImageConfig, assemble, base_of, read_archive
 from build.image.daemon import DockerDaemon
-from build.image.docker_api import DockerApi, connect
+from build.image.docker_api import DockerApi
 from build.image.layers import Layer
 from build.image.load import Daemon, load, prove
 from build.image.oci import Platform, chain_ids
@@ -26,10 +26,8 @@ STORES = ("graph driver", "containerd")
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerApi]:
-    with daemons.dockerd(tmp_path_factory.mktemp("d")) as running:
-        found = connect(running.socket, "the test's Docker")
+    with daemons.docker_api(tmp_path_factory.mktemp("d")) as found:
         yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")

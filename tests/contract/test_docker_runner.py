@@ -36,10 +36,8 @@ Start = Callable[..., RankHandle]
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerApi]:
-    with daemons.dockerd(tmp_path_factory.mktemp("d")) as running:
-        found = connect(running.socket, "the test's Docker")
+    with daemons.docker_api(tmp_path_factory.mktemp("d")) as found:
         yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")

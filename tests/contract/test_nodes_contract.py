@@ -11,21 +11,10 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from build.nodes.node import LocalNode, Node, SshNode, put
+from build.nodes.node import LocalNode, Node, put
 from build.nodes.ssh_errors import CommandFailed, DeadlinePassed
-from build.nodes.ssh_link import Destination
-from tests.testbed.bed import Testbed
 from tests.testbed.processes import gone, wait_until
-
-
-def ssh_node(testbed: Testbed, target: str = "spark-b") -> SshNode:
-    """A node of the testbed, reached from its head as a program there reaches it."""
-    worker = testbed.on("spark-b")
-    return SshNode(
-        Destination("spark-b", target, (*testbed.head.prefix, "ssh")),
-        PurePosixPath(worker.plan.folder / "store"),
-        docker_socket=str(worker.plan.docker_socket),
-    )
+from tests.testing.nodes import ssh_node
 
 
 @pytest.fixture(

@@ -24,10 +24,10 @@ from build.nodes.ssh_errors import (
     Unreachable,
 )
 from build.nodes.ssh_link import Destination
-from tests.contract.test_nodes_contract import ssh_node
 from tests.testbed import daemons
 from tests.testbed.bed import Testbed
 from tests.testbed.layout import LAN, NETWORKS, RAIL0
+from tests.testing.nodes import ssh_node
 
 pytestmark = pytest.mark.testbed
 
@@ -37,11 +37,6 @@ def node(testbed: Testbed) -> Iterator[SshNode]:
     made = ssh_node(testbed)
     yield made
     made.close()
-
-
-def on_head(testbed: Testbed, target: str, *options: str) -> SshNode:
-    """A node as the head's ssh sees it under another name or with other options."""
-    return SshNode(Destination("spark-b", target, (*testbed.head.prefix, "ssh", *options)), PurePosixPath("/nowhere"))
 
 
 def reason(node: SshNode) -> BaseException:
@@ -56,14 +51,14 @@ def reason(node: SshNode) -> BaseException:
 
 
 def test_an_unknown_name(testbed: Testbed) -> None:
-    assert isinstance(reason(on_head(testbed, "spark-nowhere.invalid")), NameUnknown)
+    assert isinstance(reason(ssh_node(testbed, "spark-nowhere.invalid")), NameUnknown)
 
 
 def test_a_refused_key(testbed: Testbed, tmp_path: Path) -> None:
     empty = tmp_path / "none"
     empty.touch(0o600)
     error = reason(
-        on_head(
+        ssh_node(
             testbed,
             "spark-b",
             "-oIdentitiesOnly=yes",
@@ -76,7 +71,7 @@ def test_a_refused_key(testbed: Testbed, tmp_path: Path) -> None:
     )
     assert isinstance(error, NameUnknown)  # without the alias there is no such name
     address = testbed.on("spark-b").plan.address()
-    error = reason(on_head(testbed, address, "-F", "/dev/null", f"-oUserKnownHostsFile={known(testbed)}", "-i", str(empty)))
+    error = reason(ssh_node(testbed, address, "-F", "/dev/null", f"-oUserKnownHostsFile={known(testbed)}", "-i", str(empty)))
     assert isinstance(error, KeyRefused)
     assert f"ssh-copy-id {address}" in str(error)
 
@@ -86,7 +81,7 @@ def known(testbed: Testbed) -> Path:
 
 
 def test_a_host_key_that_nobody_accepted(testbed: Testbed) -> None:
-    assert isinstance(reason(on_head(testbed, "spark-b", "-oUserKnownHostsFile=/dev/null")), HostKeyUnknown)
+    assert isinstance(reason(ssh_node(testbed, "spark-b", "-oUserKnownHostsFile=/dev/null")), HostKeyUnknown)
 
 
 def test_a_changed_host_key(testbed: Testbed) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from build.image.daemon import ARCHITECTURES
+from build.image.docker_api import DockerApi, connect
 from build.image.load import LoadRefused
 from build.image.oci import Platform
 
@@ -77,6 +78,13 @@ def dockerd(folder: Path, keep: bool = False, path: str = "") -> Iterator[Docker
         else:
             _end_shims(folder)
             _remove(folder)
+
+
+@contextlib.contextmanager
+def docker_api(folder: Path) -> Iterator[DockerApi]:
+    """The API of a daemon as :func:`dockerd` runs it."""
+    with dockerd(folder) as running, contextlib.closing(connect(running.socket, "the test's Docker")) as api:
+        yield api
 
 
 @contextlib.contextmanager

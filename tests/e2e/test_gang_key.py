@@ -35,7 +35,7 @@ def models(port: int, key: str) -> int:
 
 def test_the_api_beyond_loopback_takes_only_the_key_that_was_made(gang: Supervised) -> None:
     file = gang.state / "api-key"
-    assert str(file) in gang.out
+    assert str(file) in gang.err
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     key = file.read_text().strip()
     assert [models(gang.port, given) for given in ("", "wrong", key)] == [401, 401, 200]

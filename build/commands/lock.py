@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from build.commands.edge import NO_WAIT, Asked, ProjectCommand, option
-from build.errors import CheckFailed
+from build.errors import CheckFailed, UsageError
 from build.graph.project import Project
 from build.locks import locking
 
@@ -24,6 +24,10 @@ class Lock(ProjectCommand):
     def work(self, project: Project, asked: Asked) -> int:
         """Check, record or pin."""
         only = frozenset(filter(None, asked.options["only"].split(",")))
+        if asked.options["check"] and (asked.options["record"] or only):
+            raise UsageError(
+                "`doit lock --check` compares every output and writes none: neither --record nor --only goes with it"
+            )
         if asked.options["check"]:
             return self._check(project)
         changed = locking.record(project, only) if asked.options["record"] else locking.pin(project, only)

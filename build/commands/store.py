@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from build.commands.edge import NO_WAIT, Asked, ProjectCommand, option
 from build.errors import OutputDiffers, StoreDamaged, TwinfoldError, UsageError
-from build.graph import graph
+from build.graph import graph, targets
 from build.graph.project import Project
 from build.graph.report import short
 from build.store import gc, generations, recheck, repair, roots, verify
@@ -17,6 +17,7 @@ from build.store.verified import note_verified
 KEEP = option("keep", 3, "how many of the newest generations of each target stay")
 GIB = 1 << 30
 EVERY = 1 << 30  # generations to keep: all
+BEFORE = -1  # in place of a generation's number: the one before the current
 
 
 class Verify(ProjectCommand):
@@ -105,8 +106,12 @@ class Generations(ProjectCommand):
 
     def work(self, project: Project, _asked: Asked) -> int:
         """List."""
+        made = generations.every(project.state, project.target)
+        if not made:
+            targets.read_wanted(project.checkout, project.target)  # a name that is no target is an error
+            project.report.line(f"target {project.target} has no generation yet in {project.state}: run `doit`")
         here = generations.current_or_none(project.state, project.target)
-        for g in generations.every(project.state, project.target):
+        for g in made:
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(g.made_s))
             mark = "  current" if here is not None and here.number == g.number else ""
             project.report.line(f"{g.number:>4}  {when}  {short(g.bundle_entry)}{mark}")
@@ -118,14 +123,14 @@ class Rollback(ProjectCommand):
 
     name = "rollback"
     doc_purpose = "make the generation before the current one current, or the one of that number"
-    cmd_options = (option("to", 0, "the generation's number"), *NO_WAIT)
+    cmd_options = (option("to", BEFORE, "the generation's number; by default the one before the current"), *NO_WAIT)
 
     def work(self, project: Project, asked: Asked) -> int:
         """Roll back."""
         here = generations.current(project.state, project.target)
         earlier = [g.number for g in generations.every(project.state, project.target) if g.number < here.number]
-        number = asked.options["to"] or max(earlier, default=0)
-        if not number:
+        number = max(earlier, default=BEFORE) if asked.options["to"] == BEFORE else asked.options["to"]
+        if number == BEFORE:
             raise UsageError(f"generation {here.number} of {project.target} is the oldest: there is none to go back to")
         found = generations.find(project.state, project.target, number)
         roots.reached(project.store, [Root(found.bundle_entry, f"generation {number}")], strict=True)

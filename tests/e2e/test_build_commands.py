@@ -10,7 +10,7 @@ import pytest
 
 from build.store import generations, roots
 from tests.testing import toy
-from tests.testing.demo import CHECKOUT, environment
+from tests.testing.demo import CHECKOUT, doit, environment
 
 LIMIT_S = 120
 
@@ -64,6 +64,7 @@ def test_generations_rollback_and_back(project: toy.Toy) -> None:
     assert "is generation 1" in run(project, "rollback")
     assert "is the oldest" in run(project, "rollback", code=2)
     assert "has no generation 9" in run(project, "rollback", "--to", "9", code=2)
+    assert "has no generation 0" in run(project, "rollback", "--to", "0", code=2)
     assert "is generation 3" in run(project, "rollback", "--to", "3")
 
 
@@ -135,6 +136,9 @@ def test_the_lock_is_checked_with_exit_1(project: toy.Toy) -> None:
         (["gc", "--keep=x"], "keep: wanted a whole number"),
         (["gc", "x"], "`doit gc` takes no names"),
         (["info", "nosuch"], "wants the name of one artefact"),
+        (["lock", "--check", "--record"], "neither --record nor --only goes with it"),
+        (["lock", "--check", "--only", "kit"], "neither --record nor --only goes with it"),
+        (["generations", "target=nosuch"], "no target is called 'nosuch'"),
         (["forget", "part"], "of no use here"),
         (["dumpdb"], "of no use here"),
     ],
@@ -148,6 +152,11 @@ def test_wrong_arguments_are_one_short_line(tmp_path: Path, argv: list[str], say
 def test_help_is_given_as_every_program_gives_it(project: toy.Toy) -> None:
     assert "--dry-run" in run(project, "gc", "--help")
     assert "--to=ARG" in run(project, "rollback", "-h")
+
+
+def test_a_target_without_generations_says_so(tmp_path: Path) -> None:
+    done = doit("generations", state=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"target demo has no generation yet in {tmp_path}: run `doit`\n")
 
 
 def test_a_variable_that_nobody_knows_is_refused(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """What a scrape costs with two nodes and every family: latency, also while sources hang, and memory over many scrapes.
 
-``python -m bench.scrape [--scrapes N]``. A publisher renders four times a second as the supervisor does; one in-process reader
-hangs in ``read`` on a pipe that nobody writes, and a frozen (SIGSTOP) child stands for a node: neither may show in a scrape.
-The client opens a connection for each scrape, as a fresh Prometheus does. One JSON line.
+``python -m bench.scrape [--scrapes N]``. A publisher publishes four times a second as the supervisor does. For the second figure
+the supervisor's own watchers hang: one on an engine that accepts and says nothing, one on a node whose commands are stopped
+(SIGSTOP). The client opens a connection for each scrape, as a fresh Prometheus does. One JSON line.
 """
 
 from __future__ import annotations
@@ -11,21 +11,30 @@ import argparse
 import http.client
 import json
 import os
-import signal
+import socket
 import statistics
-import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from build.nodes.node import LocalNode, Result
 from metrics.catalog import CATALOGUE, Kind
 from metrics.exporter import Exporter
 from metrics.readings import Distribution, Foreign, Reading, Snapshot
+from supervisor.engine.probes import Endpoint
+from supervisor.engine.progress import Patience
+from supervisor.gang.board import Board
+from supervisor.gang.watchers import EngineWatch
+from supervisor.hardware.watch import HardwareWatch
+from supervisor.machine import Phase, Policy, State
 from tests.testing.browser import pair
 
 BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, float("inf"))
 PUBLISH_S = 0.25
+# as Prometheus 2.42 asks
+ACCEPT = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"}
 GOAL = {"p50_ms": 3.0, "p99_ms": 10.0}
 
 
@@ -64,7 +73,7 @@ def scrape(port: int) -> tuple[float, int]:
     """Milliseconds and bytes of one scrape, with a connection of its own."""
     began = time.perf_counter()
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    connection.request("GET", "/metrics")
+    connection.request("GET", "/metrics", headers=ACCEPT)
     body = connection.getresponse().read()
     connection.close()
     return (time.perf_counter() - began) * 1e3, len(body)
@@ -120,18 +129,36 @@ def exporter_is_empty(exporter: Exporter) -> bool:
     return empty
 
 
+class Frozen(LocalNode):
+    """A node on which every command stops in the middle, as all do on a frozen machine."""
+
+    def run(self, argv: Sequence[str], deadline_s: float, *, stdin: bytes | None = None, check: bool = True) -> Result:
+        """Never answers before the deadline."""
+        del argv
+        return super().run(["sh", "-c", "kill -STOP $$"], deadline_s, stdin=stdin, check=check)
+
+
 def while_sources_hang(port: int, count: int) -> list[tuple[float, int]]:
-    """Scrapes while a child is stopped and a thread waits for an answer that does not come."""
-    frozen = subprocess.Popen(["sleep", "600"])
-    reader, writer = os.pipe()
-    threading.Thread(target=os.read, args=(reader, 1), daemon=True).start()
-    os.kill(frozen.pid, signal.SIGSTOP)
-    try:
-        return [scrape(port) for _ in range(count)]
-    finally:
-        os.write(writer, b".")
-        frozen.kill()
-        frozen.wait()
+    """Scrapes while the supervisor's own watchers wait for an engine that accepts and says nothing, and for a frozen node."""
+    state = State(Policy(world_size=2), phase=Phase.SERVING, launch=1)
+    board = Board(state, os.getpid())
+    here = Path(__file__).resolve().parent
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = Endpoint(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        patience = Patience(600, 3, 3600, 400, 65536)
+        engine = EngineWatch(
+            endpoint, "m", 1, patience=patience, period_s=0.5, deadline_s=5, board=board, post=lambda _event: None
+        )
+        roots = (Path("/proc"), Path("/sys"))
+        node = HardwareWatch(Frozen("spark-b", here), board, roots=roots, paths=lambda: (str(here), ""), period_s=1)
+        engine.start()
+        node.start()
+        found = [scrape(port) for _ in range(count)]
+        if any(one.up for one in board.view().hardware) or board.view().engine:
+            raise SystemExit("error: the sources did not hang")
+        engine.stop()
+        node.stop()
+    return found
 
 
 if __name__ == "__main__":

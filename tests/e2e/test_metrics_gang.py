@@ -5,7 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import subprocess
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -53,11 +55,13 @@ def one(text: str, name: str) -> float:
     return value
 
 
+def promtool_says(text: str) -> tuple[int, str, str]:
+    done = subprocess.run(["promtool", "check", "metrics"], check=False, input=text, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
 def test_promtool_finds_nothing_to_say(gang: Supervised) -> None:
-    checked = subprocess.run(
-        ["promtool", "check", "metrics"], check=False, input=get(gang), capture_output=True, text=True, timeout=60
-    )
-    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+    assert promtool_says(get(gang)) == (0, "", "")
 
 
 def test_a_served_gang_shows_itself_whole(gang: Supervised) -> None:
@@ -131,3 +135,60 @@ def test_a_replaced_gang_is_counted_and_its_tokens_are_kept(gang: Supervised) ->
     text = get(gang)
     assert one(text, "twinfold_generated_tokens_total") >= before
     assert one(text, "twinfold_launches_total") == 2
+
+
+def stream(gang: Supervised, prompt: str) -> Iterator[float]:
+    """The moments at which a reply's tokens come."""
+    connection = http.client.HTTPConnection("127.0.0.1", gang.port, timeout=120)
+    messages = [{"role": "user", "content": prompt}]
+    body = {"model": "twinfold-demo", "messages": messages, "stream": True, "max_tokens": 40, "ignore_eos": True}
+    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+    reply = connection.getresponse()
+    try:
+        while line := reply.readline():
+            if line.startswith(b"data: {") and any(
+                choice["delta"].get("content") or choice["delta"].get("reasoning_content")
+                for choice in json.loads(line[6:])["choices"]
+            ):
+                yield time.monotonic()
+    finally:
+        connection.close()
+
+
+def test_a_long_request_shows_in_tokens_a_second_soon_after_its_first_token(gang: Supervised) -> None:
+    rate = "twinfold_decode_tokens_per_second"
+    until("an idle engine", lambda: one(get(gang), rate) == 0 and one(get(gang), "twinfold_requests_running") == 0)
+    ended = one(get(gang, port=gang.port), "tensorfold:generation_tokens_total")
+    tokens = stream(gang, LONG_PROMPT)
+    first_s = next(tokens)
+    until("tokens a second", lambda: one(get(gang), rate) > 0)
+    took_s = time.monotonic() - first_s
+    print(f"tokens a second showed {took_s:.2f} s after the first token")
+    assert one(get(gang, port=gang.port), "tensorfold:generation_tokens_total") == ended, (
+        "the engine's own total moves at the end"
+    )
+    assert took_s < 10 * 2.0
+    for _ in tokens:
+        pass
+
+
+def test_the_other_dialect_with_an_api_key_is_read_as_well(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("sesame-opens-this\n")
+    key.chmod(0o600)
+    gang = Supervised(demo_state(tmp_path), tmp_path, api_key_file=key, TF_STANDIN_DIALECT="totals", idle_probe_s=1)
+    try:
+        gang.start().wait_ready()
+        until("tokens of the smoke test", lambda: sum(figures(get(gang), "twinfold_generated_tokens_total").values()) > 0)
+        text = get(gang)
+        assert one(text, "twinfold_engine_up") == 1
+        assert figures(text, "twinfold_requests_running")
+        assert one(text, "twinfold_prompt_tokens_total") > 0
+        assert figures(text, "tensorfold_requests_rejected_total"), "a family without a name of ours is passed through"
+        assert "sesame" not in text + get(gang, "/status.json")
+        checked = subprocess.run(
+            ["promtool", "check", "metrics"], check=False, input=text, capture_output=True, text=True, timeout=60
+        )
+        assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+    finally:
+        gang.close()

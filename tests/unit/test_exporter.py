@@ -21,7 +21,7 @@ import pytest
 from metrics import exposition
 from metrics.catalog import CATALOGUE, GANG_STATE, GENERATED_TOKENS, HEADROOM, SNAPSHOT_AGE, Kind, Metric
 from metrics.exporter import CONNECTIONS, CannotListen, Exporter
-from metrics.readings import Distribution, Reading, Snapshot
+from metrics.readings import Distribution, Foreign, Reading, Snapshot
 
 OPENMETRICS = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"}
 
@@ -376,3 +376,60 @@ def test_one_hot_states_share_a_family() -> None:
         [Reading(GANG_STATE, float(state == "serving"), {"state": state}) for state in ("stopped", "serving")], exposition.TEXT
     )
     assert body.decode().count("# TYPE twinfold_gang_state gauge") == 1
+
+
+NAN, INF = float("nan"), float("inf")
+FOREIGN = (
+    Foreign("tensorfold_a_total", "counter", 'A "quoted" \\ help.', (("tensorfold_a_total", {"key": 'x"\\\n'}, 3.0),)),
+    Foreign("tensorfold_b", "counter", "No suffix.", (("tensorfold_b", {}, 4.0),)),
+    Foreign(
+        "tensorfold_c", "gauge", "A gauge.", (("tensorfold_c", {}, float("nan")), ("tensorfold_c", {"k": "v"}, float("-inf")))
+    ),
+    Foreign("tensorfold_d", "odd", "No type of the format.", (("tensorfold_d", {}, 1e21),)),
+    Foreign(
+        "tensorfold_e_seconds",
+        "histogram",
+        "Times.",
+        (
+            ("tensorfold_e_seconds_bucket", {"le": "1.0"}, 1.0),
+            ("tensorfold_e_seconds_bucket", {"le": "+Inf"}, 2.0),
+            ("tensorfold_e_seconds_count", {}, 2.0),
+            ("tensorfold_e_seconds_sum", {}, 5.0),
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize("form", [exposition.TEXT, exposition.OPENMETRICS])
+def test_what_is_written_reads_back_value_by_value(form: str) -> None:
+    from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+    from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+    written = [a_reading(metric) for metric in CATALOGUE]
+    body = exposition.render(written, form, FOREIGN).decode()
+    families = list((parse_openmetrics if form == exposition.OPENMETRICS else parse_text)(body))
+    read = {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
+    for reading in written:
+        if reading.metric.kind is not Kind.HISTOGRAM:
+            assert read.pop((reading.metric.name, tuple(sorted(reading.labels.items())))) == reading.value
+    for one in FOREIGN:
+        for name, labels, value in one.points:
+            assert repr(read.pop((name, tuple(sorted(labels.items()))))) == repr(value)
+    histograms = [metric.name for metric in CATALOGUE if metric.kind is Kind.HISTOGRAM]
+    assert {name for name, _ in read} == {name + suffix for name in histograms for suffix in ("_bucket", "_count", "_sum")}
+    helps = {family.name: family.documentation for family in families}
+    assert helps["tensorfold_a"] == FOREIGN[0].help
+    types = {family.name: family.type for family in families}
+    assert [types[name] for name in ("tensorfold_a", "tensorfold_b", "tensorfold_c", "tensorfold_d")] == [
+        "counter",
+        "unknown",
+        "gauge",
+        "unknown",
+    ]
+    units = {family.name: family.unit for family in families} if form == exposition.OPENMETRICS else {}
+    assert all(units[metric.family] == metric.unit for metric in CATALOGUE if metric.unit and units)
+
+
+def test_nothing_read_is_nothing_written() -> None:
+    assert exposition.render((), exposition.TEXT) == b""
+    assert exposition.render((), exposition.OPENMETRICS) == b"# EOF\n"

@@ -112,6 +112,9 @@ def _parser() -> argparse.ArgumentParser:
     recipe.add_argument("folder", type=Path, metavar="DIR", help="the recipe's checkout: scripts/local.sh and .env are read")
     recipe.add_argument("--dry-run", action="store_true", help="say what would be written, write nothing")
     recipe.add_argument("--force", action="store_true", help="replace a config.toml that is there")
+    export = _command(commands, "export", "units and manifests for what is current")
+    export.add_argument("form", choices=["systemd", "compose", "lws"], help="a systemd unit, compose files, a LeaderWorkerSet")
+    export.add_argument("--output", metavar="DIR", help="write files there instead of printing")
     return parser
 
 

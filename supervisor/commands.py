@@ -7,13 +7,14 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from build.errors import GaveUp, LaunchFailed, Refused, TwinfoldError
+from build.errors import GaveUp, LaunchFailed, Refused, TwinfoldError, UsageError
 from build.settings import Sources
-from supervisor import control, service
+from build.store import durable
+from supervisor import control, service, voice
 from supervisor.configuration import Configuration, configure, settings_of
-from supervisor.voice import TextVoice
 
 FOLLOW_S = 0.1
 
@@ -22,7 +23,9 @@ def run(args: Namespace, sources: Sources) -> int:
     """``supervisor run``."""
     from supervisor.run import serve
 
-    serve(sources, TextVoice(sys.stdout, sys.stderr, verbose=args.verbose), once=args.once)
+    logs_ = configure(sources).logs
+    form = voice.form(logs_.log_format, sources.environ, terminal=sys.stderr.isatty())
+    serve(sources, voice.TextVoice(sys.stdout, sys.stderr, verbose=args.verbose, form=form), once=args.once)
     return 0
 
 
@@ -149,6 +152,33 @@ def import_recipe(args: Namespace, sources: Sources) -> int:
     importer.write_config(sources.file, found.config(), replace=args.force)
     print(f"written: {sources.file}")
     return 0
+
+
+def export(args: Namespace, sources: Sources) -> int:
+    """``supervisor export``: printed, or written to a folder."""
+    from supervisor.export import writing
+
+    if args.form == "systemd":
+        made = {"twinfold.service": writing.systemd_unit(sources, Path(__file__).resolve().parent.parent)}
+    elif args.form == "compose":
+        made = writing.compose_files(sources)
+    else:
+        made = {"twinfold.yaml": writing.lws_manifest(sources)}
+    if args.output:
+        _write(Path(args.output), made)
+    else:
+        print("---\n".join(made.values()), end="")
+    return 0
+
+
+def _write(folder: Path, made: Mapping[str, str]) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in made.items():
+            durable.replace_file(folder / name, content.encode(), folder / f".{name}.new", 0o644)
+            print(folder / name)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written to: {error.strerror or error}: name another folder with --output") from None
 
 
 def _endpoint(args: Namespace, one: Configuration) -> Any:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from build.nodes.workers import Workers
-from build.settings import AMBIENT, ENGINE_PREFIXES, PREFIX, Origin, Places, Sources, ambient_seen, load, names
+from build.settings import AMBIENT, PREFIX, Origin, Places, Sources, ambient_seen, load, names
 from supervisor.api_key import with_key_file
 from supervisor.settings import (
-    ENGINE_NAMES,
     GROUPS,
     Links,
     Logs,
@@ -23,6 +22,7 @@ from supervisor.settings import (
     Serve,
     Storage,
     engine_environment,
+    is_engine_variable,
 )
 
 
@@ -102,19 +102,20 @@ def overlaid(sources: Sources, environ: Mapping[str, str], flags: Mapping[str, o
 def settings_of(environ: Mapping[str, str]) -> dict[str, str]:
     """Only those variables that can be settings: nothing else of an environment leaves the process that has it."""
     bare = {name.upper() for name in names(Places, *GROUPS)} - AMBIENT
-    return {
-        name: value
-        for name, value in environ.items()
-        if name.startswith((PREFIX, *ENGINE_PREFIXES)) or name in bare or name in ENGINE_NAMES
-    }
+    return {name: value for name, value in environ.items() if name.startswith(PREFIX) or name in bare or is_engine_variable(name)}
+
+
+def values(one: Configuration) -> dict[str, object]:
+    """Every setting's value by name."""
+    return {item.name: getattr(group, item.name) for group in _groups(one) for item in dataclasses.fields(group)}
 
 
 def changes(before: Configuration, after: Configuration) -> tuple[Changed, ...]:
     """What differs, by name; engine variables one by one."""
     found = [
         Changed(name, _shown(old), _shown(new), after.origins[name].where)
-        for name, (old, new) in sorted(_pairs(before, after).items())
-        if old != new and name != "engine_env"
+        for name, old in sorted(values(before).items())
+        if old != (new := values(after)[name]) and name != "engine_env"
     ]
     old_env, new_env = dict(before.engine_env), dict(after.engine_env)
     return (
@@ -125,14 +126,6 @@ def changes(before: Configuration, after: Configuration) -> tuple[Changed, ...]:
             if old_env.get(name) != new_env.get(name)
         ),
     )
-
-
-def _pairs(before: Configuration, after: Configuration) -> dict[str, tuple[object, object]]:
-    return {
-        item.name: (getattr(old, item.name), getattr(new, item.name))
-        for old, new in zip(_groups(before), _groups(after), strict=True)
-        for item in dataclasses.fields(old)
-    }
 
 
 def _groups(one: Configuration) -> tuple[Any, ...]:

@@ -34,6 +34,7 @@ from supervisor.memory.policy import Floor
 from supervisor.runners.protocol import Runner
 from supervisor.status.publisher import Publisher
 from supervisor.status.view import Serving
+from supervisor.systemd.notify import Watchdog, notify
 from supervisor.voice import TextVoice
 
 FOLLOW_S = 0.1
@@ -55,7 +56,7 @@ class Supervisor:
             self._post,
             voice=voice,
             configure=lambda: self._configuration,
-            notify=lambda line: service.notify(sources.environ, line),
+            notify=lambda line: notify(sources.environ, line),
         )
         self._loop = Loop(self._state, self._gang, beat=self._board.beat)
         self._finished = threading.Event()
@@ -87,9 +88,12 @@ class Supervisor:
             stack.callback(control.close)
             stack.enter_context(_signals(self._signalled))
             self._post(begin)
+            watchdog = Watchdog(self._sources.environ, lambda: self._board.turned_s)
+            watchdog.start()
+            stack.callback(watchdog.stop)
             self._finish = self._loop.run()
             self._finished.set()
-            service.notify(self._sources.environ, "STOPPING=1")
+            notify(self._sources.environ, "STOPPING=1")
         return self._finish
 
     def _post(self, event: Event) -> None:

@@ -1,13 +1,12 @@
-"""The supervisor as a service of one state folder: one at a time, known to ``doit gc``, and to systemd where there is one."""
+"""The supervisor as the one server of a state folder: one at a time, and what it serves known to ``doit gc``."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
-import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from build.errors import Refused
@@ -82,15 +81,3 @@ def release_other_roots(state_dir: Path, launch_id: str) -> None:
     for file in (state_dir / "run" / "roots").glob("*.json"):
         if file.stem != launch_id:
             file.unlink(missing_ok=True)
-
-
-def notify(environ: Mapping[str, str], *lines: str) -> None:
-    """Tell systemd (sd_notify(3)), where it asked to be told; nobody is waited for."""
-    address = environ.get("NOTIFY_SOCKET", "")
-    if not address.startswith(("/", "@")):
-        return
-    if address.startswith("@"):
-        address = "\0" + address[1:]
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to:
-        to.setblocking(False)
-        to.sendto("\n".join(lines).encode(), address)

@@ -36,6 +36,13 @@ GIB = 1 << 30
 ENGINE_NAMES = frozenset({"PREFILL_INTERLEAVE_MS"})
 # Names with an engine's prefix that are settings of a recipe, never variables of the engine.
 NOT_ENGINE = LOCK_NAMES | {"NCCL_RAILS"}
+# Terraform's and TensorFlow's own variables share the prefix TF_, and some of Terraform's hold secrets (TF_VAR_*, TF_TOKEN_*):
+# in the environment they are taken for theirs. In the table engine_env a name is meant as it stands.
+FOREIGN = re.compile(
+    r"TF_(VAR|TOKEN|CLI|LOG|CPP|XLA|ENABLE|FORCE|GPU|NUM|DISABLE|DETERMINISTIC|CUDNN)(_\w+)?"
+    r"|TF_(DATA_DIR|INPUT|WORKSPACE|IN_AUTOMATION|PLUGIN_CACHE_DIR|PLUGIN_CACHE_MAY_BREAK_DEPENDENCY_LOCK_FILE|IGNORE"
+    r"|REGISTRY_DISCOVERY_RETRY|REGISTRY_CLIENT_TIMEOUT|STATE_PERSIST_INTERVAL|USE_LEGACY_KERAS|CONFIG|CONFIG_FILE)"
+)
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
@@ -235,6 +242,9 @@ class Logs:
 
     log_keep: int = setting(whole(1, 10000), 10, "launches whose logs are kept", change=Change.LIVE)
     log_dir: Path | None = setting(optional(path), None, "where ended launches' logs go (default: logs below the state folder)")
+    log_format: str = setting(
+        one_of("auto", "text", "json"), "auto", "the supervisor's own log; auto: JSON under systemd, else text", recipe=False
+    )
     rank_log_max_mib: int = setting(whole(1, 65536), 256, "MiB of one rank's log that are kept", recipe=False)
 
     def folder(self, state: Path) -> Path:
@@ -310,11 +320,16 @@ def engine_environment(engine_env: Iterable[tuple[str, str]], environ: Mapping[s
                 + f", not {name}"
             )
         merged[name] = value.strip()
-    merged.update((name, value.strip()) for name, value in environ.items() if _is_engine_name(name))
+    merged.update((name, value.strip()) for name, value in environ.items() if is_engine_variable(name))
     for name, value in merged.items():
         if "\n" in value or "\x00" in value:
             raise UsageError(f"{name} holds a line break: engine variables are one line of text")
     return tuple(sorted((name, value) for name, value in merged.items() if value))
+
+
+def is_engine_variable(name: str) -> bool:
+    """Whether a variable of the environment is meant for the engine."""
+    return _is_engine_name(name) and not FOREIGN.fullmatch(name)
 
 
 def _is_engine_name(name: str) -> bool:

@@ -21,6 +21,7 @@ Each setting has one key. Where several places name it the last of these counts:
 - {", ".join(f"`{name}`" for name in sorted(LOCK_NAMES))} belong to the lock and are refused elsewhere.
 - Variables of the environment that begin with {", ".join(f"`{prefix}`" for prefix in ENGINE_PREFIXES)}, and
   {", ".join(f"`{name}`" for name in sorted(ENGINE_NAMES))}, go to every rank as they are; an empty one counts as not set.
+  Terraform's and TensorFlow's own `TF_` names are left out; the table `engine_env` passes any.
 
 "Counts" says when a changed value takes effect.
 """

@@ -160,6 +160,12 @@ class Board:
         with self._lock:
             self._stepped_s = self._clock()
 
+    @property
+    def turned_s(self) -> float:
+        """When the machine's loop turned last, in monotonic seconds."""
+        with self._lock:
+            return self._stepped_s
+
     def view(self) -> View:
         """Everything at this moment."""
         with self._lock:

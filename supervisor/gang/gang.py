@@ -83,6 +83,7 @@ class Gang:
         self._board.set_state(after)
         if after.phase is not before.phase:
             self._voice.say(f"launch {after.launch}: {after.phase.value}" if after.launch else after.phase.value, "debug")
+            self._notify(f"STATUS={_status_text(after)}")
         if before.phase is Phase.GATING and (after.launch != before.launch or after.phase is Phase.STOPPED):
             self._launch.cancelled.set()
 
@@ -266,6 +267,12 @@ class Gang:
             }
             if job in lost:
                 self._post(lost[job]())
+
+
+def _status_text(state: State) -> str:
+    """What `systemctl status` shows."""
+    why = f" ({state.detail})" if state.detail and state.phase is not Phase.SERVING else ""
+    return f"{state.phase.value}, launch {state.launch}{why}".replace("\n", " ")
 
 
 def _check_world(one: Blueprint, state: State) -> None:

@@ -134,15 +134,6 @@ def test_the_lock_is_free_again_after_an_error(tmp_path: Path) -> None:
     assert service.alive(tmp_path) is None
 
 
-def test_systemd_is_told_where_it_asked(tmp_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(tmp_path / "n"))
-        service.notify({"NOTIFY_SOCKET": str(tmp_path / "n")}, "READY=1", "STATUS=serving")
-        assert manager.recv(100) == b"READY=1\nSTATUS=serving"
-    service.notify({"NOTIFY_SOCKET": str(tmp_path / "gone")}, "READY=1")
-    service.notify({}, "READY=1")
-
-
 def test_a_taken_port_has_an_owner_with_a_name() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

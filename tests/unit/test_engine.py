@@ -225,6 +225,14 @@ def test_empty_engine_variables_count_as_not_set_and_the_environment_wins() -> N
     assert engine_environment(table, environ) == (("TENSORFOLD_X", "y"), ("TF_DS_IDX_SPLIT", "1"))
 
 
+@pytest.mark.parametrize(
+    "name", ["TF_VAR_password", "TF_TOKEN_app_terraform_io", "TF_CLI_CONFIG_FILE", "TF_CPP_MIN_LOG_LEVEL", "TF_LOG"]
+)
+def test_another_programs_variables_stay_out_of_the_ranks_environment(name: str) -> None:
+    assert engine_environment((), {name: "secret", "TF_DS_GRAPHS": "1"}) == (("TF_DS_GRAPHS", "1"),)
+    assert engine_environment(((name, "meant"),), {name: "secret"}) == ((name, "meant"),)
+
+
 @pytest.mark.parametrize("pair", [("PATH", "/bin"), ("TF_REF", "main"), ("HF_TOKEN", "x")])
 def test_a_table_with_other_variables_is_refused(pair: tuple[str, str]) -> None:
     with pytest.raises(UsageError, match=pair[0]):

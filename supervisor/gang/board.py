@@ -69,6 +69,7 @@ class Board:
         self._evicted_launch = 0
         self._rung = 0
         self._built: Built | None = None
+        self._made_s = clock()
         self._stepped_s: float | None = None
 
     @property
@@ -162,9 +163,9 @@ class Board:
 
     @property
     def turned_s(self) -> float:
-        """When the machine's loop turned last, in monotonic seconds."""
+        """When the machine's loop turned last, in monotonic seconds; before its first turn, when all began."""
         with self._lock:
-            return self._stepped_s
+            return self._made_s if self._stepped_s is None else self._stepped_s
 
     def view(self) -> View:
         """Everything at this moment."""

@@ -62,7 +62,7 @@ def _record(store: Store, entry: str) -> Record | str | None:
     except FileNotFoundError:
         return None
     except (TwinfoldError, OSError) as error:
-        return str(error)
+        return str(error).replace(f"the record of {entry}", "its record").removesuffix(": run `doit repair`")
 
 
 def _verify_one(store: Store, entry: str, reached: set[str]) -> Problem | None:

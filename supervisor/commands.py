@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from build.errors import GaveUp, LaunchFailed, Refused, TwinfoldError, UsageError
 from build.settings import Sources
 from build.store import durable
 from supervisor import control, service, voice
 from supervisor.configuration import Configuration, configure, settings_of
+
+if TYPE_CHECKING:
+    from supervisor.fleet.fleet import Fleet
+    from supervisor.runners.fleet import Found
 
 FOLLOW_S = 0.1
 
@@ -56,7 +61,10 @@ def _status(one: Configuration) -> Mapping[str, Any]:
     if answers is not None:
         shown: Mapping[str, Any] = _last(answers)["status"]
         return shown
-    return without_supervisor(_runner(one).leftovers(), service.alive(one.run_dir))
+    with _fleet(one) as fleet:
+        found = fleet.survey()
+    _tell(found)
+    return without_supervisor(found.leftovers, service.alive(one.run_dir))
 
 
 def stop(args: Namespace, sources: Sources) -> int:
@@ -197,45 +205,60 @@ def _question(args: Namespace, one: Configuration, otherwise: tuple[str, str]) -
     return generation.bundle.smoke if generation else otherwise
 
 
-def _runner(one: Configuration) -> Any:
-    from supervisor.runners.choice import runner_for
+@contextlib.contextmanager
+def _fleet(one: Configuration) -> Iterator[Fleet]:
+    """The nodes, for as long as a command needs them."""
+    from supervisor.fleet.fleet import fleet_for
 
-    return runner_for(one, lambda line: print(line, file=sys.stderr))
+    found = fleet_for(one, lambda line: print(line, file=sys.stderr))
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def _tell(found: Found) -> None:
+    """Say which nodes could not be asked."""
+    for error in found.troubles.values():
+        print(f"warning: {error}", file=sys.stderr)
 
 
 def _stop_leftovers(one: Configuration, *, force: bool) -> int:
     from supervisor.gang import leftovers
     from supervisor.gang.gang import keeping
 
-    with service.only_one(one.run_dir):
-        runner = _runner(one)
-        found = runner.leftovers()
-        if not found:
-            print("nothing runs")
-            return 0
-        timeout_s = 0.0 if force else float(one.serve.stop_timeout)
-        leftovers.stop(runner, found, keeping(one), timeout_s, print)
+    with service.only_one(one.run_dir), _fleet(one) as fleet:
+        found = fleet.survey()
+        if found.leftovers:
+            timeout_s = 0.0 if force else float(one.serve.stop_timeout)
+            leftovers.stop(fleet.runner, found.leftovers, keeping(one), timeout_s, print)
+        if found.troubles:
+            _tell(found)
+            unreached = " and ".join(sorted(found.troubles))
+            raise GaveUp(f"{unreached} cannot be reached, so a rank may run there still: `supervisor stop` again when it can be")
         service.release_other_roots(one.state_dir, "")
-    print("stopped")
+    print("stopped" if found.leftovers else "nothing runs")
     return 0
 
 
 def _logs_of_leftovers(one: Configuration, args: Namespace) -> int:
     from supervisor.gang.logs import is_poll, lines
 
-    runner = _runner(one)
-    handles = [left.handle for left in runner.leftovers() if args.rank in (None, left.handle.rank)]
-    if not handles:
-        raise Refused(f"nothing runs; logs of ended launches are in {one.logs.folder(one.state_dir)}")
+    with _fleet(one) as fleet:
+        found = fleet.survey()
+        _tell(found)
+        handles = [left.handle for left in found.leftovers if args.rank in (None, left.handle.rank)]
+        if not handles:
+            raise Refused(f"nothing runs; logs of ended launches are in {one.logs.folder(one.state_dir)}")
 
-    def wait() -> bool:
-        time.sleep(FOLLOW_S)
-        return any(runner.poll(handle) is None for handle in handles)
+        def wait() -> bool:
+            time.sleep(FOLLOW_S)
+            return any(fleet.runner.poll(handle) is None for handle in handles)
 
-    follow = args.follow and any(runner.poll(handle) is None for handle in handles)
-    for rank, line in lines(runner, lambda: handles, follow=follow, wait=wait):
-        if args.all or not is_poll(line):
-            print(f"rank {rank} | {line}", flush=args.follow)
+        follow = args.follow and any(fleet.runner.poll(handle) is None for handle in handles)
+        for rank, line in lines(fleet.runner, lambda: handles, follow=follow, wait=wait):
+            if args.all or not is_poll(line):
+                print(f"rank {rank} | {line}", flush=args.follow)
     return 0
 
 

@@ -20,10 +20,12 @@ from supervisor import service
 from supervisor.api_key import make_own_key
 from supervisor.configuration import Configuration, changes, configure, overlaid
 from supervisor.control import Answers, ControlServer
+from supervisor.fleet.fleet import Fleet, fleet_for
+from supervisor.fleet.hosts import HEAD
 from supervisor.gang import leftovers, ports
 from supervisor.gang.board import Board
 from supervisor.gang.gang import Gang, keeping
-from supervisor.gang.launch import HEAD, blueprint
+from supervisor.gang.launch import blueprint
 from supervisor.gang.logs import lines
 from supervisor.gang.loop import Loop
 from supervisor.gang.watchers import MemoryWatch, stop_all
@@ -31,7 +33,6 @@ from supervisor.hardware.watch import HardwareWatch
 from supervisor.machine import Event, Phase, Policy, State
 from supervisor.machine.types import Begin, Finish, RestartAsked, StopAsked
 from supervisor.memory.policy import Floor
-from supervisor.runners.protocol import Runner
 from supervisor.status.publisher import Publisher
 from supervisor.status.view import Serving
 from supervisor.systemd.notify import Watchdog, notify
@@ -43,19 +44,20 @@ FOLLOW_S = 0.1
 class Supervisor:
     """One run. ``sources`` are kept for restarts with other settings."""
 
-    def __init__(self, sources: Sources, runner: Runner, voice: TextVoice, *, once: bool) -> None:
-        self._sources, self._runner, self._voice = sources, runner, voice
+    def __init__(self, sources: Sources, fleet: Fleet, voice: TextVoice, *, once: bool) -> None:
+        self._sources, self._runner, self._voice = sources, fleet.runner, voice
         self._configuration = configure(sources)
         self._make_key(self._configuration)
         self._once = once
         self._state = State(policy(self._configuration, blueprint(self._configuration).bundle.world_size, once=once))
         self._board = Board(self._state, os.getpid())
         self._gang = Gang(
-            runner,
+            fleet.runner,
             self._board,
             self._post,
             voice=voice,
             configure=lambda: self._configuration,
+            nodes=fleet,
             notify=lambda line: notify(sources.environ, line),
         )
         self._loop = Loop(self._state, self._gang, beat=self._board.beat)
@@ -222,10 +224,11 @@ def policy(one: Configuration, world_size: int, *, once: bool) -> Policy:
 
 def serve(sources: Sources, voice: TextVoice, *, once: bool) -> None:
     """Run until the end. Ends that are no success are raised as the error of their exit code."""
-    from supervisor.runners.choice import runner_for
-
-    runner = runner_for(configure(sources), voice.say)
-    finish = Supervisor(sources, runner, voice, once=once).run()
+    fleet = fleet_for(configure(sources), voice.say)
+    try:
+        finish = Supervisor(sources, fleet, voice, once=once).run()
+    finally:
+        fleet.close()
     if finish.exit_code:
         raise _error(finish)
 
@@ -252,6 +255,11 @@ def _same_place(now: Configuration, wanted: Configuration) -> None:
     fixed = {
         "state_dir": (now.state_dir, wanted.state_dir),
         "runner": (now.serve.runner, wanted.serve.runner),
+        "worker": (now.workers.worker, wanted.workers.worker),
+        "worker_store": (now.workers.worker_store, wanted.workers.worker_store),
+        "worker_docker_socket": (now.workers.worker_docker_socket, wanted.workers.worker_docker_socket),
+        "ssh_config": (now.workers.ssh_config, wanted.workers.ssh_config),
+        "prepare": (now.workers.prepare, wanted.workers.prepare),
         "metrics_host": (now.metrics.metrics_host, wanted.metrics.metrics_host),
         "metrics_port": (now.metrics.metrics_port, wanted.metrics.metrics_port),
     }

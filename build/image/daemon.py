@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from build.errors import Refused
-from build.image.docker_api import Answer, DaemonUnreachable, DockerApi
+from build.image.docker_api import Answer, Api, DaemonUnreachable
 from build.image.identity import Json
 from build.image.load import LoadRefused
 from build.image.oci import Platform
@@ -22,7 +22,7 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 class DockerDaemon:
     """:class:`build.image.load.Daemon` over the Engine API."""
 
-    def __init__(self, api: DockerApi) -> None:
+    def __init__(self, api: Api) -> None:
         self.where = api.where
         self._api = api
 

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from build.errors import Refused
 
@@ -75,6 +75,38 @@ class Stream:
         with contextlib.suppress(OSError):  # the other side was quicker
             self._chunks.close()
         self._answer.close()
+
+
+class Api(Protocol):
+    """What images and containers ask of a daemon, this host's or another's."""
+
+    @property
+    def where(self) -> str:
+        """Its node, for people."""
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """The API's version."""
+
+    def get(self, path: str, params: Mapping[str, str] | None = None) -> Answer:
+        """``GET``; ``DaemonUnreachable`` where no answer comes, as for all others."""
+
+    def post(
+        self, path: str, params: Mapping[str, str] | None = None, body: Any = None, timeout_s: float | None = None
+    ) -> Answer:
+        """``POST`` with a JSON body or none."""
+
+    def send(self, path: str, parts: Iterable[bytes], params: Mapping[str, str], timeout_s: float) -> Answer:
+        """``POST`` with a tar that is made while it is sent."""
+
+    def delete(self, path: str, params: Mapping[str, str] | None = None) -> Answer:
+        """``DELETE``."""
+
+    def stream(self, path: str, params: Mapping[str, str], timeout_s: float | None = None) -> Stream:
+        """``GET`` whose body is read as it comes."""
+
+    def info(self) -> Mapping[str, Any]:
+        """What the daemon says of itself."""
 
 
 class DockerApi:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
-from build.settings import Change, optional, path, setting, text
+from build.errors import UsageError
+from build.settings import Change, one_of, optional, path, setting, text
 
 Lookup = Callable[[str], str | None]  # a host name -> its IPv4 address, or None
 
@@ -28,12 +29,19 @@ class Workers:
     worker_store: str = setting(
         text,
         ".local/share/twinfold/store",
-        "the store on the workers; relative to the ssh user's home",
+        "the store on the workers, relative to the ssh user's home (one for all, or one for each)",
         change=Change.BUILD,
         recipe=False,
     )
-    worker_docker_socket: str = setting(text, "/var/run/docker.sock", "Docker's socket on the workers", recipe=False)
+    worker_docker_socket: str = setting(
+        text, "/var/run/docker.sock", "Docker's socket on the workers (one for all, or one for each)", recipe=False
+    )
     ssh_config: Path | None = setting(optional(path), None, "ssh configuration to use in place of the user's own", recipe=False)
+    prepare: str = setting(
+        one_of("auto", "1", "0"),
+        "auto",
+        "before a launch, auto: copy to the workers what they lack; 1: also read every byte there; 0: copy nothing, check all",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +63,16 @@ class Worker:
 
 
 NOTHING = Target("", "", 0)
+
+
+def each(name: str, said: str, count: int, *, shared: bool = True) -> tuple[str, ...]:
+    """A setting's words, one a worker. ``shared``: a single word holds for all; no word is none for each."""
+    words = said.split()
+    if not words or (shared and len(words) == 1):
+        return (words[0] if words else "",) * count
+    if len(words) != count:
+        raise UsageError(f"{name} names {len(words)}, and `worker` {count}: give one for each, in their order")
+    return tuple(words)
 
 
 def unsafe(destination: str) -> str:

@@ -158,10 +158,10 @@ class Read:
 
 
 class FarStore:
-    """A node's store. ``tool`` is the node tool's binary for that node, on this host."""
+    """A node's store. ``tool`` is the node tool's binary for that node, on this host, which is sent there if need be."""
 
-    def __init__(self, node: Node, tool: Path) -> None:
-        self.node = node
+    def __init__(self, node: Node, tool: Path, *, send_tool: bool = True) -> None:
+        self.node, self._send_tool = node, send_tool
         self.root = explicit(node.store)
         self._binary = tool.read_bytes()
         self._tool_sha256 = sha256_bytes(self._binary)
@@ -170,6 +170,8 @@ class FarStore:
     def survey(self, entries: Sequence[str]) -> Survey:
         """What the node holds of these entries, with one command; the node tool is sent first where it is missing or damaged."""
         found = self._survey(entries)
+        if not found.tool_ok and not self._send_tool:
+            raise NodeError(self.node.name, f"the node tool is not in {self.root}/{self._tool}, or damaged: run `doit replicate`")
         if not found.tool_ok:
             put(self.node, self._binary, PurePosixPath(self.root) / self._tool, mode=0o555, deadline_s=QUICK_S)
             found = self._survey(entries)

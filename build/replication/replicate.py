@@ -150,10 +150,13 @@ class Replication:
     def __init__(self, far: FarStore, sender: Sender, say: Say = lambda _line: None) -> None:
         self._far, self._sender, self._say = far, sender, say
 
-    def run(self, wanted: Sequence[Want]) -> Report:
-        """Check, copy what is missing, mend what is damaged; every new copy is proven on the node before it counts."""
+    def run(self, wanted: Sequence[Want], *, thorough: bool = False) -> Report:
+        """Check, copy what is missing, mend what is damaged; every new copy is proven on the node before it counts.
+
+        ``thorough``: what is there already is read byte by byte too.
+        """
         began = time.monotonic()
-        findings = check(self._far, wanted)
+        findings = (verify if thorough else check)(self._far, wanted)
         check_s = time.monotonic() - began
         by_entry = {want.entry: want for want in wanted}
         todo = [(by_entry[f.entry], f) for f in findings if not f.good]

@@ -15,11 +15,11 @@ from build.settings import Sources
 from supervisor import control
 from supervisor.configuration import Configuration, configure
 from supervisor.export import compose, lws, systemd
+from supervisor.fleet.hosts import Host
+from supervisor.fleet.site import Site, head_site, local_site
 from supervisor.gang import gate
-from supervisor.gang.gang import PLATFORMS
 from supervisor.gang.launch import Blueprint, Plan, blueprint
-from supervisor.runners.choice import container_options
-from supervisor.runners.docker_spec import BUNDLE, create_body
+from supervisor.runners.docker_spec import BUNDLE, Options, create_body
 from supervisor.runners.protocol import MARKER
 
 
@@ -56,15 +56,26 @@ def _in_containers(sources: Sources) -> Configuration:
 
 def _bodies(one: Blueprint) -> dict[int, Mapping[str, Any]]:
     """Each rank's container, without the marks of a launch: a supervisor would clear it away as a leftover."""
-    plan, options = _plan(one), container_options(one.configuration)
-    return {rank: _unmarked(plan, rank, options) for rank in range(one.bundle.world_size)}
+    plan = _plan(one)
+    sites = {rank: _site(one.configuration, host) for host in one.hosts for rank in host.ranks}
+    return {rank: _unmarked(plan, rank, sites[rank]) for rank in range(one.bundle.world_size)}
 
 
-def _unmarked(plan: Plan, rank: int, options: Any) -> Mapping[str, Any]:
-    spec = plan.rank_spec("", rank, PLATFORMS.get(platform.machine(), platform.machine()))
+def _site(one: Configuration, host: Host) -> Site:
+    """A node as it can be told without asking it: of a worker, the same machine and user as here."""
+    here = local_site(one.state_dir)
+    if not host.target:
+        return here
+    if not host.store.startswith("/"):
+        raise UsageError(f"worker_store = {host.store}: an export asks no node, so it needs an absolute path")
+    return head_site(host.name, Path(host.store), here.user, Path(host.store) / "cache")
+
+
+def _unmarked(plan: Plan, rank: int, site: Site) -> Mapping[str, Any]:
+    spec = plan.rank_spec("", rank, site)
     if spec.image is None:
         raise UsageError(f"the bundle has no image for {platform.machine()}: `doit` makes one where the target names it")
-    body = create_body(spec, spec.image.tag, options)
+    body = create_body(spec, spec.image.tag, Options())
     env = [pair for pair in body["Env"] if not pair.startswith(f"{MARKER}=")]
     return {**body, "Env": env, "Labels": {BUNDLE: spec.bundle_entry}}
 

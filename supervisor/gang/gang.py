@@ -6,7 +6,6 @@ a worker must never leave the machine waiting.
 
 from __future__ import annotations
 
-import platform
 import secrets
 import threading
 import time
@@ -20,6 +19,7 @@ from supervisor import service
 from supervisor.configuration import Configuration
 from supervisor.engine import progress as progress_
 from supervisor.engine.probes import Endpoint, ProbeFailed, read_api_key, smoke
+from supervisor.fleet.site import Nodes
 from supervisor.gang import gate, logs
 from supervisor.gang.board import Board
 from supervisor.gang.launch import Blueprint, Plan, blueprint
@@ -28,8 +28,6 @@ from supervisor.machine import Effect, Event, Phase, State
 from supervisor.machine import types as machine
 from supervisor.runners.protocol import RankHandle, Runner, StartRefused
 from supervisor.status.view import LaunchEnd
-
-PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 
 
 class Voice(Protocol):
@@ -70,11 +68,12 @@ class Gang:
         *,
         voice: Voice,
         configure: Callable[[], Configuration],
+        nodes: Nodes,
         notify: Callable[[str], None] = lambda _line: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._runner, self._board, self._post, self._voice = runner, board, post, voice
-        self._configure, self._notify, self._clock = configure, notify, clock
+        self._configure, self._nodes, self._notify, self._clock = configure, nodes, notify, clock
         self._launch = Launch(0)
         self._holding = threading.Lock()
 
@@ -139,6 +138,7 @@ class Gang:
             one.check_store()
             _check_world(one, self._board.state)
             gate.check_ports(one)
+            self._nodes.prepare(one, launch.cancelled, self._voice.say)
             plan = gate.plan_when_it_fits(one, launch.cancelled, self._voice.say)
         except gate.Cancelled:
             return
@@ -175,8 +175,9 @@ class Gang:
         assert launch.plan is not None
         assert launch.ranks is not None
         self._hold(launch)
-        spec = launch.plan.rank_spec(launch.launch_id, rank, PLATFORMS.get(platform.machine(), platform.machine()))
         try:
+            site = self._nodes.site(launch.plan.blueprint.nodes[rank])
+            spec = launch.plan.rank_spec(launch.launch_id, rank, site)
             handle = self._runner.start(spec)
         except TwinfoldError as error:
             hopeless = isinstance(error, StartRefused)

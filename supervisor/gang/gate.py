@@ -9,7 +9,7 @@ from collections.abc import Callable
 from build.errors import Refused
 from build.facts import read_meminfo
 from supervisor.gang import ports
-from supervisor.gang.launch import LOOPBACK, Blueprint, Plan
+from supervisor.gang.launch import Blueprint, Plan
 from supervisor.memory.policy import Gate, GateState, GateVerdict, GateWatch, Sample, watch_gate
 from supervisor.settings import Memory
 
@@ -26,7 +26,7 @@ def check_ports(one: Blueprint) -> None:
     serve = one.configuration.serve
     wanted = [("port", serve.host, serve.port)]
     if one.bundle.world_size > 1:
-        wanted.append(("master_port", serve.master_addr or LOOPBACK, serve.master_port))
+        wanted.append(("master_port", one.master, serve.master_port))
     for name, host, port in wanted:
         if ports.taken(host, port):
             raise Refused(f"port {port} is taken by {ports.owner(port)}: stop it, or set {name} to another")

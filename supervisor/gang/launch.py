@@ -6,37 +6,42 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from build.bundle import Bundle, StoreRef
-from build.errors import StoreDamaged
+from build.errors import StoreDamaged, UsageError
 from build.store import generations
 from supervisor.configuration import Configuration
 from supervisor.engine.contract import RankCommand, RankPaths, gang_commands, spec_hash
 from supervisor.engine.facts import connectable
+from supervisor.fleet import address
+from supervisor.fleet.hosts import HEAD, Host, hosts, nodes_of
+from supervisor.fleet.site import Site
 from supervisor.memory.plan import NodePlan, choose_context
 from supervisor.memory.policy import gate_need_bytes
 from supervisor.runners.protocol import Mount, RankSpec
 from supervisor.status.view import Serving
 
-HEAD = "head"
 LOOPBACK = "127.0.0.1"
 IN_CONTAINER = Path("/store")  # where a container sees the store
 CONTAINER_BINARIES = ("/usr/local/bin/tensorfold-native", "/usr/local/bin/tf-dsv41-lanes")
 KEY_IN_CONTAINER = "/run/api-key"
+CACHE_IN_CONTAINER = "/cache"
 
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
-    """All of a launch that can be known before a node's memory is looked at."""
+    """All of a launch that can be known before a node is asked. ``master`` is rank 0's IPv4 address for the other ranks."""
 
     configuration: Configuration
     generation: int
     bundle: Bundle
     bundle_entry: str
     store: Path
+    hosts: tuple[Host, ...]
+    master: str
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """The node of each rank."""
-        return (HEAD,) * self.bundle.world_size
+        return nodes_of(self.hosts)
 
     @property
     def served_name(self) -> str:
@@ -71,17 +76,19 @@ class Blueprint:
             context_tokens,
             tuple(self._paths(rank) for rank in range(self.bundle.world_size)),
             binaries=CONTAINER_BINARIES if self.in_containers else here,
-            master=configuration.serve.master_addr or LOOPBACK,
+            master=self.master,
             engine_env=configuration.engine_env,
             reserve_gib=configuration.memory.min_avail_gib,
         )
 
-    def mounts(self, rank: int) -> tuple[Mount, ...]:
+    def mounts(self, rank: int, site: Site) -> tuple[Mount, ...]:
         """What a container of the rank mounts: each store entry it needs, and the key; a process needs none."""
         if not self.in_containers:
             return ()
         entries = sorted({ref.entry for ref in self._refs(rank)})
-        mounts = [Mount(self.store / entry, str(IN_CONTAINER / entry)) for entry in entries]
+        mounts = [Mount(site.store / entry, str(IN_CONTAINER / entry)) for entry in entries]
+        if site.cache:
+            mounts.append(Mount(site.cache, CACHE_IN_CONTAINER, read_only=False))
         key = self.configuration.serve.api_key_file
         return (*mounts, Mount(key.absolute(), KEY_IN_CONTAINER)) if key and rank == 0 else tuple(mounts)
 
@@ -92,10 +99,11 @@ class Blueprint:
             if not ref.under(self.store).exists():
                 raise StoreDamaged(f"{ref.under(self.store)} is not there, which generation {self.generation} needs: run `doit`")
 
-    def node_plan(self, available_bytes: int) -> NodePlan:
-        """What the ranks of this node need."""
-        per_token = self.configuration.memory.context_bytes_per_token * self.bundle.world_size
-        return NodePlan(HEAD, available_bytes, sum(self.bundle.rank_cache_bytes), per_token)
+    def node_plan(self, available_bytes: int, node: str = HEAD) -> NodePlan:
+        """What the ranks of a node need."""
+        ranks = next(host.ranks for host in self.hosts if host.name == node)
+        per_token = self.configuration.memory.context_bytes_per_token * len(ranks)
+        return NodePlan(node, available_bytes, sum(self.bundle.rank_cache_bytes[rank] for rank in ranks), per_token)
 
     def need_bytes(self, context_tokens: int) -> int:
         """What must be available here before a launch: the plan's need, the floor beside it, or what the user asks for."""
@@ -163,8 +171,8 @@ class Plan:
             context_bytes_per_token=one.node_plan(0).bytes_per_token,
         )
 
-    def rank_spec(self, launch_id: str, rank: int, platform: str) -> RankSpec:
-        """What a runner starts. ``platform`` picks the image, e.g. linux/amd64."""
+    def rank_spec(self, launch_id: str, rank: int, site: Site) -> RankSpec:
+        """What a runner starts on the rank's node."""
         one = self.blueprint
         spec = RankSpec(
             launch_id=launch_id,
@@ -182,15 +190,30 @@ class Plan:
         shared = one.nodes.count(one.nodes[rank]) > 1
         return replace(
             spec,
-            mounts=one.mounts(rank),
-            image=one.bundle.image.get(platform),
+            mounts=one.mounts(rank, site),
+            image=one.bundle.image.get(site.platform),
             needs=one.bundle.needs,
+            user=site.user,
             container_name=f"{name}-rank{rank}" if shared else name,
         )
 
 
 def blueprint(configuration: Configuration) -> Blueprint:
     """The blueprint of the current generation; an error that says to run ``doit`` where there is none."""
-    state = configuration.state_dir
+    state, workers = configuration.state_dir, configuration.workers
     generation = generations.current(state, configuration.places.target)
-    return Blueprint(configuration, generation.number, generation.bundle, generation.bundle_entry, generation.store)
+    found = hosts(workers, generation.bundle.world_size)
+    if len(found) > 1 and configuration.serve.runner != "docker":
+        raise UsageError(f"worker = {workers.worker}: ranks on other hosts run in containers: set runner to docker")
+    elsewhere = (
+        address.master(found[1:], workers.ssh_config) if len(found) > 1 and not configuration.serve.master_addr else LOOPBACK
+    )
+    return Blueprint(
+        configuration,
+        generation.number,
+        generation.bundle,
+        generation.bundle_entry,
+        generation.store,
+        found,
+        configuration.serve.master_addr or elsewhere,
+    )

@@ -72,10 +72,10 @@ def prune(folder: Path, launches: int) -> None:
 def lines(
     runner: Runner, handles: Callable[[], Sequence[RankHandle]], *, follow: bool, wait: Callable[[], bool]
 ) -> Iterator[tuple[int, str]]:
-    """Every rank's lines as (rank, line), interleaved as they come.
+    """Every rank's lines as (rank, line): what was written so far, rank after rank.
 
-    With ``follow`` it goes on, over launches too, until ``wait`` (which sleeps a little) says no. A last line without an end
-    is given when its rank has ended.
+    With ``follow`` they are interleaved as they come, over launches too, until ``wait`` (which sleeps a little) says no. A last
+    line without an end is given when its rank has ended.
     """
     if not follow:
         yield from _written(runner, handles())

@@ -17,8 +17,8 @@ from typing import Any
 from build.bundle import ImageRef
 from build.errors import LaunchFailed, Refused, StoreDamaged
 from build.facts import container_end
-from build.image.assemble import read_archive
-from build.image.docker_api import Answer, DaemonUnreachable, DockerApi
+from build.image.assemble import Archive, read_archive
+from build.image.docker_api import Answer, Api, DaemonUnreachable
 from build.image.load import Daemon, load
 from supervisor.runners.docker_log import CHUNK_BYTES, Cursor, Follower, LogStream, messages, parse_cursor, take, unread
 from supervisor.runners.docker_spec import LAUNCH, PROJECT, Options, create_body, leftover
@@ -41,6 +41,14 @@ START_ADVICE: tuple[tuple[str, str], ...] = (
 )
 
 
+def image_archive(image: ImageRef, store: Path) -> Archive:
+    """A bundle's image out of a store; ``StoreDamaged`` where it is another one."""
+    archive = read_archive(image.archive.under(store))
+    if (archive.identity.config_digest, archive.identity.diff_ids) != (image.config_digest, image.diff_ids):
+        raise StoreDamaged(f"{archive.path} is not the bundle's image {image.tag} ({image.config_digest}): run `doit repair`")
+    return archive
+
+
 class StoreImages:
     """Images out of the store: loaded into the daemon where it lacks one, proven there, and named by the daemon's own id."""
 
@@ -48,18 +56,13 @@ class StoreImages:
         self._daemon, self._store, self._note = daemon, store, note
 
     def __call__(self, image: ImageRef) -> str:
-        archive = read_archive(image.archive.under(self._store))
-        if (archive.identity.config_digest, archive.identity.diff_ids) != (image.config_digest, image.diff_ids):
-            raise StoreDamaged(f"{archive.path} is not the bundle's image {image.tag} ({image.config_digest}): run `doit repair`")
-        return load(archive, self._daemon, self._note).image_id
+        return load(image_archive(image, self._store), self._daemon, self._note).image_id
 
 
 class DockerRunner:
     """A :class:`supervisor.runners.protocol.Runner` over one daemon. ``images`` gives the daemon's id of a bundle's image."""
 
-    def __init__(
-        self, api: DockerApi, images: Callable[[ImageRef], str], node: str = "head", options: Options | None = None
-    ) -> None:
+    def __init__(self, api: Api, images: Callable[[ImageRef], str], node: str = "head", options: Options | None = None) -> None:
         self._api, self._images, self._node = api, images, node
         self._options = options or Options()
         self._ended: dict[str, RankExit] = {}

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from build.bundle import Needs
-from supervisor.runners.protocol import MARKER, Leftover, Mount, RankHandle, RankSpec
+from supervisor.runners.protocol import MARKER, Leftover, RankHandle, RankSpec
 
 PROJECT = "twinfold.project"
 LAUNCH = "twinfold.launch"
@@ -24,7 +23,6 @@ CONTEXT = "twinfold.context"
 NODE = "twinfold.node"
 
 STACK_BYTES = 64 << 20  # the engine's recipes run it with this stack
-CACHE_AT = "/cache"
 INFINIBAND = "/dev/infiniband"
 
 
@@ -40,13 +38,10 @@ class LogLimits:
 class Options:
     """What is the same for every rank of a runner.
 
-    ``project`` keeps gangs that share a daemon apart; ``user`` is ``uid:gid``, the launching user's own, so that nothing a rank
-    writes belongs to root; "" is the image's user. ``cache`` is a folder of the node that ranks may write to as /cache.
+    ``project`` keeps gangs that share a daemon apart.
     """
 
     project: str = "twinfold"
-    user: str = ""
-    cache: Path | None = None
     log: LogLimits = LogLimits()
     init: bool = True
 
@@ -73,7 +68,7 @@ def create_body(spec: RankSpec, image_id: str, options: Options) -> dict[str, An
         "Entrypoint": [spec.command.argv[0]],
         "Cmd": list(spec.command.argv[1:]),
         "Env": [f"{name}={value}" for name, value in sorted(variables.items())],
-        "User": options.user,
+        "User": spec.user,
         "Labels": labels(spec, options.project),
         "Tty": False,
         "OpenStdin": False,
@@ -100,11 +95,7 @@ def _count(text: str) -> int:
 
 
 def _host_config(spec: RankSpec, options: Options) -> dict[str, Any]:
-    cache = (Mount(options.cache, CACHE_AT, read_only=False),) if options.cache else ()
-    mounts = [
-        {"Type": "bind", "Source": str(one.source), "Target": one.target, "ReadOnly": one.read_only}
-        for one in (*spec.mounts, *cache)
-    ]
+    mounts = [{"Type": "bind", "Source": str(one.source), "Target": one.target, "ReadOnly": one.read_only} for one in spec.mounts]
     return {
         "NetworkMode": "host",
         "IpcMode": "host",

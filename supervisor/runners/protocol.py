@@ -40,7 +40,8 @@ class RankSpec:
     """One rank of one launch. ``spec_hash`` is the same for every launch of the same canonical spec; ``node`` is a name.
 
     ``context_tokens`` is what this launch serves, which the hash leaves out where it was found and not asked for.
-    ``image`` and ``container_name`` are for runners of containers and None or empty elsewhere.
+    ``image``, ``container_name`` and ``user`` (``uid:gid``; "" is the image's own) are for runners of containers and None or
+    empty elsewhere.
     """
 
     launch_id: str
@@ -55,6 +56,7 @@ class RankSpec:
     image: ImageRef | None = None
     needs: Needs | None = None
     container_name: str = ""
+    user: str = ""
     oom_score_adj: int = OOM_SCORE_ADJ
 
 

@@ -342,10 +342,10 @@ def test_mounts_are_read_only_but_the_cache_which_belongs_to_the_user(
             folder.chmod(0o755)
     (tmp_path / "model").mkdir()
     (tmp_path / "model/file").write_text("content")
-    options = Options(project, user="65534:65534", cache=tmp_path / "cache")
-    runner = DockerRunner(api, StoreImages(DockerDaemon(api), store), options=options)
+    runner = DockerRunner(api, StoreImages(DockerDaemon(api), store), options=Options(project))
     script = "cat /store/m/file; echo x > /store/m/new || echo read-only; echo x > /cache/made && echo written"
-    handle = runner.start(_script(spec, script, mounts=(Mount(tmp_path / "model", "/store/m"),)))
+    mounts = (Mount(tmp_path / "model", "/store/m"), Mount(tmp_path / "cache", "/cache", read_only=False))
+    handle = runner.start(_script(spec, script, mounts=mounts, user="65534:65534"))
     assert _ended(runner, handle).code == 0
     said = _log(runner, handle)
     assert b"content" in said

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.testbed import bed
 from tests.testbed.bed import Testbed
-from tests.testbed.layout import FOLDER, NETWORKS, SIZES, Layout
+from tests.testbed.layout import NETWORKS, SIZES, Layout
 
 
 def main(argv: list[str]) -> int:
@@ -20,7 +20,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--hosts", type=int, choices=SIZES, default=2, help="how many hosts (up)")
     parser.add_argument("--wait", type=float, default=0.0, metavar="S", help="seconds to wait for another user of the testbed")
     args = parser.parse_args(argv)
-    layout = Layout(Path(os.environ.get("TWINFOLD_TESTBED_DIR", FOLDER)), args.hosts)
+    layout = Layout.here(os.environ, args.hosts)
     if reason := bed.why_not():
         print(f"error: {reason}", file=sys.stderr)
         return 3

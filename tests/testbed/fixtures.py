@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -18,7 +19,7 @@ def session_testbed() -> Iterator[Testbed]:
     """Two hosts for the whole run; skipped, with the reason, where none can be made."""
     if reason := bed.why_not():
         pytest.skip(reason)
-    layout = Layout()
+    layout = Layout.here(os.environ)
     with bed.locked(layout, LOCK_WAIT_S):
         try:
             yield bed.up(layout, keep=False)

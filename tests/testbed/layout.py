@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,6 +83,11 @@ class Layout:
     folder: Path = FOLDER
     size: int = 2
     prefix: str = "spark"
+
+    @classmethod
+    def here(cls, environ: Mapping[str, str], size: int = 2) -> Layout:
+        """The usual one, unless TWINFOLD_TESTBED_DIR and TWINFOLD_TESTBED_PREFIX put it beside another."""
+        return cls(Path(environ.get("TWINFOLD_TESTBED_DIR", FOLDER)), size, environ.get("TWINFOLD_TESTBED_PREFIX", "spark"))
 
     @property
     def hosts(self) -> tuple[HostPlan, ...]:

@@ -51,6 +51,10 @@ class Supervised:
         self.process: subprocess.Popen[bytes] | None = None
         self.runs = 0
 
+    def argv(self, *args: str) -> list[str]:
+        """A command of the supervisor as a program to start."""
+        return [sys.executable, "-m", "supervisor", *args]
+
     @property
     def out(self) -> str:
         return (self.folder / f"out{self.runs}").read_text()
@@ -69,7 +73,7 @@ class Supervised:
         self.runs += 1
         with (self.folder / f"out{self.runs}").open("wb") as out, (self.folder / f"err{self.runs}").open("wb") as err:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "supervisor", "run", "--verbose", *args],
+                self.argv("run", "--verbose", *args),
                 cwd=CHECKOUT,
                 env=self.env,
                 stdin=subprocess.DEVNULL,
@@ -98,7 +102,7 @@ class Supervised:
     def command(self, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Another command of the supervisor, in the same environment."""
         return subprocess.run(
-            [sys.executable, "-m", "supervisor", *args],
+            self.argv(*args),
             cwd=CHECKOUT,
             env=self.env | variables,
             capture_output=True,

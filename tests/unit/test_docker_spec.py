@@ -58,8 +58,9 @@ def test_each_need_asks_for_its_own_and_no_more(needs: Needs, asks: dict[str, ob
 
 
 def test_the_host_side_is_the_contracts() -> None:
-    options = Options(user="1000:1000", cache=Path("/var/cache/x"), log=LogLimits(2, 3), init=False)
-    body = create_body(replace(SPEC, mounts=(Mount(Path("/s/model"), "/store/model"),)), "x", options)
+    options = Options(log=LogLimits(2, 3), init=False)
+    mounts = (Mount(Path("/s/model"), "/store/model"), Mount(Path("/var/cache/x"), "/cache", read_only=False))
+    body = create_body(replace(SPEC, mounts=mounts, user="1000:1000"), "x", options)
     assert body["User"] == "1000:1000"
     assert body["HostConfig"] == {
         "NetworkMode": "host",

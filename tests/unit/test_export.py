@@ -84,10 +84,11 @@ def body(rank: int, needs: Needs | None = None) -> Any:
         spec_hash="s",
         bundle_entry="b",
         context_tokens=1024,
-        mounts=(Mount(Path("/st/a"), "/store/a"),),
+        mounts=(Mount(Path("/st/a"), "/store/a"), Mount(Path("/c"), "/cache", read_only=False)),
         needs=needs,
+        user="1000:1001",
     )
-    return create_body(spec, "localhost/img:1", Options(user="1000:1001", cache=Path("/c")))
+    return create_body(spec, "localhost/img:1", Options())
 
 
 REAL = Needs(gpu=True, infiniband=True, memlock=True)

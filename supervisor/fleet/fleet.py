@@ -1,0 +1,92 @@
+"""All nodes of one gang: the runner over them, what each is, and how they are made ready."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from build.store import generations
+from supervisor.configuration import Configuration
+from supervisor.fleet.hosts import HEAD, hosts
+from supervisor.fleet.site import Site, head_site, local_site
+from supervisor.runners.fleet import FleetRunner, Found
+from supervisor.runners.protocol import Runner
+
+if TYPE_CHECKING:
+    from supervisor.fleet.worker import Worker
+    from supervisor.gang.launch import Blueprint
+
+LOG_PARTS = 3  # a process's output is kept in at most so many files
+Say = Callable[[str], None]
+
+
+class Fleet:
+    """The head and its workers; fulfils :class:`supervisor.fleet.site.Nodes`."""
+
+    def __init__(self, head: Site, runner: Runner, workers: Sequence[Worker] = ()) -> None:
+        self._head, self._workers = head, {worker.host.name: worker for worker in workers}
+        self._over = FleetRunner({HEAD: runner, **{one.host.name: one.runner for one in workers}}) if workers else None
+        self.runner: Runner = self._over or runner
+
+    def site(self, node: str) -> Site:
+        """What a node says of itself."""
+        return self._head if node == HEAD else self._workers[node].site()
+
+    def prepare(self, one: Blueprint, cancelled: threading.Event, say: Say) -> None:
+        """Every worker at once; the first trouble in their order is raised when all are done."""
+        del cancelled, say  # a copy that is cut off goes on from there: nothing is lost by finishing
+        if not self._workers:
+            return
+        with ThreadPoolExecutor(len(self._workers)) as pool:
+            asked = [pool.submit(worker.prepare, one.bundle) for worker in self._workers.values()]
+        for answer in asked:
+            answer.result()
+
+    def survey(self) -> Found:
+        """Ranks on every node that answers, and why the others do not."""
+        return self._over.survey() if self._over else Found(self.runner.leftovers(), {})
+
+    def close(self) -> None:
+        """Let connections go; ranks stay as they are."""
+        if self._over:
+            self._over.close()
+        for worker in self._workers.values():
+            worker.close()
+
+
+def fleet_for(one: Configuration, say: Say) -> Fleet:
+    """The fleet that the settings ask for. An unreachable daemon of this node is an error that says what to do."""
+    if one.serve.runner != "docker":
+        from supervisor.runners.process import ProcessRunner
+
+        runner = ProcessRunner(one.run_dir, HEAD, log_cap_bytes=(one.logs.rank_log_max_mib << 20) // LOG_PARTS)
+        return Fleet(head_site(HEAD, one.state_dir / "store"), runner)
+    return Fleet(*_head(one, say), _workers(one, say))
+
+
+def _head(one: Configuration, say: Say) -> tuple[Site, Runner]:
+    from build.image.daemon import DockerDaemon
+    from build.image.docker_api import DEFAULT_SOCKET, connect
+    from supervisor.runners.docker import DockerRunner, StoreImages
+
+    api = connect(str(one.serve.docker_socket or DEFAULT_SOCKET), HEAD)
+    site = local_site(one.state_dir)
+    assert site.cache is not None
+    site.cache.mkdir(parents=True, exist_ok=True)
+    return site, DockerRunner(api, StoreImages(DockerDaemon(api), site.store, say), HEAD)
+
+
+def _workers(one: Configuration, say: Say) -> list[Worker]:
+    if not one.workers.worker.split():
+        return []
+    from supervisor.fleet.worker import Worker
+
+    generation = generations.current_or_none(one.state_dir, one.places.target)
+    # without a generation nothing can be launched, and what is left on the workers is found all the same
+    world = generation.bundle.world_size if generation else len(one.workers.worker.split()) + 1
+    found = hosts(one.workers, world)
+    store = Path(one.state_dir / "store")
+    return [Worker(host, one.workers.ssh_config, one.workers.prepare, store, say) for host in found if host.name != HEAD]

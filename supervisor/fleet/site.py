@@ -1,0 +1,60 @@
+"""What only a node itself can tell of how ranks run on it, and what a launch asks of the nodes together."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from supervisor.fleet.hosts import HEAD
+
+if TYPE_CHECKING:
+    from supervisor.gang.launch import Blueprint
+
+MACHINES = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}  # `uname -m` to an image's platform
+
+
+def platform_of(machine: str) -> str:
+    """An image's platform from what a kernel calls its machine."""
+    return MACHINES.get(machine, machine)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One node. ``store`` is absolute as seen there; ``user`` is the ``uid:gid`` that containers run as, "" the image's own.
+
+    ``cache`` is a folder of the node that ranks may write to; None where they run as processes.
+    """
+
+    node: str
+    store: Path
+    platform: str
+    user: str = ""
+    cache: Path | None = None
+
+
+class Nodes(Protocol):
+    """What a launch asks of its nodes."""
+
+    def site(self, node: str) -> Site:
+        """What a node says of itself. A ``NodeError`` where it cannot be asked."""
+
+    def prepare(self, one: Blueprint, cancelled: threading.Event, say: Callable[[str], None]) -> None:
+        """Make every node ready for its ranks, or refuse with the reason."""
+
+    def close(self) -> None:
+        """Let connections go; ranks stay as they are."""
+
+
+def head_site(node: str, store: Path, user: str = "", cache: Path | None = None) -> Site:
+    """A node of this host's machine type."""
+    return Site(node, store, platform_of(platform.machine()), user, cache)
+
+
+def local_site(state_dir: Path) -> Site:
+    """This host, for containers: they run as the launching user, so that nothing a rank writes belongs to root."""
+    return head_site(HEAD, state_dir / "store", f"{os.getuid()}:{os.getgid()}", state_dir / "cache" / "ranks")

@@ -1,0 +1,46 @@
+"""Two hosts: rank 1 on a worker over ssh, which has nothing of ours but what was brought to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.testbed.bed import Testbed
+from tests.testbed.hosts import Host
+from tests.testing.demo import demo_state
+from tests.testing.fleet import NAME, SupervisedFleet, clear, containers, store
+
+pytestmark = [pytest.mark.testbed, pytest.mark.timeout(1500)]
+QUESTION = "What is 6 times 7? Answer with the number alone."
+
+
+@pytest.fixture
+def fleet(testbed: Testbed, tmp_path: Path) -> Iterator[SupervisedFleet]:
+    clear(testbed)
+    found = SupervisedFleet(testbed, demo_state(tmp_path), tmp_path)
+    yield found
+    found.close()
+    clear(testbed)
+
+
+def ranks_on(host: Host) -> list[str]:
+    return sorted(one["Labels"].get("twinfold.rank", "?") for one in containers(host))
+
+
+def test_rank_1_runs_on_the_worker_and_stop_leaves_only_store_and_images(fleet: SupervisedFleet, testbed: Testbed) -> None:
+    (worker,) = testbed.workers
+    home = {path.name for path in worker.plan.home.iterdir()}
+    fleet.start().wait_ready()
+    assert ranks_on(testbed.head) == ["0"]
+    assert ranks_on(worker) == ["1"]
+    assert "42" in fleet.answers(QUESTION)[0]
+    assert [one["Names"] for one in containers(worker)] == [[f"/{NAME}"]]
+    lines = fleet.command("logs").stdout.splitlines()
+    assert {line.partition(" | ")[0] for line in lines} == {"rank 0", "rank 1"}
+    assert fleet.command("stop").returncode == 0
+    assert fleet.ended() == 0
+    assert ranks_on(testbed.head) == ranks_on(worker) == []
+    assert {path.name for path in worker.plan.home.iterdir()} - home <= {store(worker).name}
+    assert len([name for name in fleet.logs() if name.endswith(".log.gz")]) == 2

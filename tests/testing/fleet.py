@@ -1,0 +1,87 @@
+"""`supervisor run` on the testbed's head, with the other hosts as its workers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from build.image.docker_api import DockerApi, connect
+from tests.testbed.bed import Testbed
+from tests.testbed.hosts import Host
+from tests.testing.demo import CHECKOUT, environment
+from tests.testing.supervised import Supervised
+
+NAME = "twinfold-fleet"
+STORE = "twinfold-store"  # in the ssh user's home
+ASK = """
+import sys, json
+from openai import OpenAI
+url, prompts = sys.argv[1], json.loads(sys.argv[2])
+client = OpenAI(base_url=url, api_key="none", timeout=60, max_retries=0)
+model = client.models.list().data[0].id
+for prompt in prompts:
+    asked = [{"role": "user", "content": prompt}]
+    reply = client.chat.completions.create(model=model, messages=asked, temperature=0, max_tokens=32)
+    print(json.dumps(reply.choices[0].message.content))
+"""
+
+
+class SupervisedFleet(Supervised):
+    """One supervisor at a time on the head. Its API listens in the head's own network."""
+
+    def __init__(self, testbed: Testbed, state: Path, folder: Path, **settings: object) -> None:
+        self.bed = testbed
+        workers = testbed.workers
+        given: dict[str, object] = {
+            "runner": "docker",
+            "docker_socket": testbed.head.plan.docker_socket,
+            "container_name": NAME,
+            "worker": " ".join(host.name for host in workers),
+            "worker_store": STORE,
+            "worker_docker_socket": " ".join(str(host.plan.docker_socket) for host in workers),
+            "idle_probe_s": 3600,
+        }
+        super().__init__(state, folder, **{**given, **settings})
+        self.env = {**self.env, **testbed.head.environment()}
+
+    def argv(self, *args: str) -> list[str]:
+        """In the head's name spaces."""
+        return self.bed.head.command(super().argv(*args), CHECKOUT)
+
+    def answers(self, *prompts: str) -> list[str]:
+        """What the OpenAI client gets on the head."""
+        argv = [sys.executable, "-c", ASK, f"http://127.0.0.1:{self.port}/v1", json.dumps(prompts)]
+        done = self.bed.head.run(argv, folder=CHECKOUT, env=environment(self.state))
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def containers(host: Host) -> list[dict[str, Any]]:
+    """Every container of the host's daemon."""
+    api = connect(str(host.plan.docker_socket), host.name)
+    try:
+        found: list[dict[str, Any]] = api.get("/containers/json", {"all": "1"}).document
+        return found
+    finally:
+        api.close()
+
+
+def api(host: Host) -> DockerApi:
+    """The host's daemon; the caller closes it."""
+    return connect(str(host.plan.docker_socket), host.name)
+
+
+def store(host: Host) -> Path:
+    """The worker's store as this machine sees it."""
+    return host.plan.home / STORE
+
+
+def clear(testbed: Testbed) -> None:
+    """Remove what a test left on the hosts: containers and stores; images stay."""
+    for host in testbed.hosts:
+        daemon = api(host)
+        for one in containers(host):
+            daemon.delete(f"/containers/{one['Id']}", {"force": "1"})
+        daemon.close()
+        host.run(["sh", "-c", f"chmod -R u+w {STORE} 2>/dev/null; rm -rf {STORE}"])

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from build.store import generations
 from tests.testing.demo import demo_state
 from tests.testing.supervised import Supervised, exists, until
 
@@ -238,7 +239,7 @@ def test_a_missing_store_path_is_named_before_anything_starts(tmp_path: Path) ->
     state = demo_state(tmp_path, own_store=True)
     gang = Supervised(state, tmp_path)
     try:
-        victim = next(path for path in (state / "store").iterdir() if path.is_dir() and path.name.endswith("-kit"))
+        victim = generations.current(state, "demo").bundle.kit.under(state / "store")
         victim.chmod(0o755)
         shutil.rmtree(victim)
         assert gang.start().ended() == 6

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import FrameType
 from typing import Any
 
 from build.errors import GaveUp, LaunchFailed, Refused, TwinfoldError
-from build.nodes.node import LocalNode
 from build.settings import Sources
 from metrics.exporter import CannotListen, Exporter
 from supervisor import service
 from supervisor.api_key import make_own_key
 from supervisor.configuration import Configuration, changes, configure, overlaid
 from supervisor.control import Answers, ControlServer
+from supervisor.doctor.inquiry import inquire
 from supervisor.fleet.fleet import Fleet, fleet_for
 from supervisor.fleet.hosts import HEAD
 from supervisor.gang import leftovers, ports
@@ -34,7 +35,6 @@ from supervisor.machine import Event, Phase, Policy, State
 from supervisor.machine.types import Begin, Finish, RestartAsked, StopAsked
 from supervisor.memory.policy import Floor
 from supervisor.status.publisher import Publisher
-from supervisor.status.view import Serving
 from supervisor.systemd.notify import Watchdog, notify
 from supervisor.voice import TextVoice
 
@@ -82,9 +82,10 @@ class Supervisor:
             memory = self._memory_watch()
             publisher.start()
             memory.start()
-            hardware = self._hardware_watch()
-            hardware.start()
-            stack.callback(stop_all, [publisher, memory, hardware])
+            hardware = self._hardware_watches(stack)
+            for watch in hardware:
+                watch.start()
+            stack.callback(stop_all, [publisher, memory, *hardware])
             control = ControlServer(one.run_dir, self._handlers(publisher))
             control.start()
             stack.callback(control.close)
@@ -123,16 +124,26 @@ class Supervisor:
         )
         return MemoryWatch(HEAD, memory.proc_root, floor, period_s=memory.sample_period_s, board=self._board, post=self._post)
 
-    def _hardware_watch(self) -> HardwareWatch:
+    def _hardware_watches(self, stack: contextlib.ExitStack) -> list[HardwareWatch]:
+        """One a node. Each has a connection of its own, so that a slow answer keeps nobody else from a worker."""
         one = self._configuration
-        node = LocalNode(HEAD, one.state_dir / "store")
-        return HardwareWatch(
-            node,
-            self._board,
-            roots=(one.memory.proc_root, one.memory.sys_root),
-            paths=lambda: _store_and_engram(one.state_dir / "store", self._board.view().serving),
-            period_s=one.metrics.hardware_period_s,
-        )
+        inquiry = inquire(one)
+        watches = []
+        for host, node in zip(inquiry.hosts, inquiry.open().values(), strict=True):
+            stack.callback(node.close)
+            head = host.name == HEAD
+            roots = (one.memory.proc_root, one.memory.sys_root)
+            there = (PurePosixPath(one.links.worker_proc_root), PurePosixPath(one.links.worker_sys_root))
+            watches.append(
+                HardwareWatch(
+                    node,
+                    self._board,
+                    roots=roots if head else there,
+                    paths=functools.partial(_store_and_engram, node.store, self._board),
+                    period_s=one.metrics.hardware_period_s,
+                )
+            )
+        return watches
 
     def _signalled(self, number: int, _frame: FrameType | None) -> None:
         """The first SIGINT or SIGTERM ends in order, a second SIGINT by force."""
@@ -202,9 +213,10 @@ class Supervisor:
                 return
 
 
-def _store_and_engram(store: Path, serving: Serving | None) -> tuple[str, str]:
+def _store_and_engram(store: PurePosixPath, board: Board) -> tuple[str, str]:
+    serving = board.view().serving
     engram = serving.bundle.engram if serving else None
-    return str(store), str(engram.under(store)) if engram else ""
+    return str(store), str(engram.under(Path(store))) if engram else ""
 
 
 def policy(one: Configuration, world_size: int, *, once: bool) -> Policy:

@@ -100,7 +100,8 @@ ALERTS = (
     Alert(
         "GuardSilent",
         "critical",
-        f"({c.GUARD_UP.name} == 0) or ({c.GUARD_AGE.name} > 10)",
+        f"(({c.GUARD_UP.name} == 0) or ({c.GUARD_AGE.name} > 10))"
+        f" and on (job, instance, node) {c.RANK_UP.name} == 1",  # where no rank runs there is nothing to guard
         30,
         "the guard of {{ $labels.node }} is silent",
         "The guard is what ends a rank before the node freezes. Without it, memory that falls fast is met too late.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import shutil
 import subprocess
@@ -74,7 +75,7 @@ def load(gang: Supervised) -> Iterator[None]:
         while not over.is_set():
             try:
                 gang.ask("Tell me about memory and links.", max_tokens=60)
-            except (OSError, ValueError):
+            except (OSError, ValueError, http.client.HTTPException):
                 over.wait(0.2)
 
     thread = threading.Thread(target=ask, daemon=True)

@@ -38,6 +38,7 @@ HEADROOM = series("twinfold_memory_headroom_bytes", node="a")
 SERVING = series("twinfold_gang_state", state="serving")
 RUNNING = series("twinfold_requests_running", model="m")
 RESTARTS = series("twinfold_restarts_total", reason="rank exit")
+RANK_A = {series("twinfold_rank_up", rank="0", node="a"): "1x40", series("twinfold_rank_up", rank="1", node="a"): "1x40"}
 
 
 def clock(node: str) -> str:
@@ -72,9 +73,10 @@ CASES = (
     Case(
         "NoProgress", {series("twinfold_last_progress_timestamp_seconds"): "0+15x40", RUNNING: "1x40", SERVING: "1x40"}, "4m"
     ),  # at work
-    Case("GuardSilent", {series("twinfold_guard_up", node="a"): "1 0x40"}, "2m", (A,)),
-    Case("GuardSilent", {series("twinfold_guard_sample_age_seconds", node="a"): "0+15x40"}, "3m", (A,)),
-    Case("GuardSilent", {series("twinfold_guard_sample_age_seconds", node="a"): "0.1x40"}, "3m"),
+    Case("GuardSilent", RANK_A | {series("twinfold_guard_up", node="a"): "1 0x40"}, "2m", (A,)),
+    Case("GuardSilent", RANK_A | {series("twinfold_guard_sample_age_seconds", node="a"): "0+15x40"}, "3m", (A,)),
+    Case("GuardSilent", RANK_A | {series("twinfold_guard_sample_age_seconds", node="a"): "0.1x40"}, "3m"),
+    Case("GuardSilent", {series("twinfold_guard_up", node="a"): "1 0x40"}, "2m"),  # no rank, nothing to guard
     Case("SampleStale", {series("twinfold_memory_sample_age_seconds", node="b"): "0+15x40"}, "3m", (B,)),
     Case("SampleStale", {series("twinfold_memory_sample_age_seconds", node="b"): "0.1x40"}, "3m"),
     Case("ClocksUnequal", {clock("a"): "2190e6x60", clock("b"): "1400e6x60", RUNNING: "1x60"}, "10m", ({"job": "twinfold"},)),

@@ -166,7 +166,7 @@ class Plan:
             context_tokens=self.context_tokens,
             runner=one.configuration.serve.runner,
             nodes=one.nodes,
-            planned=((HEAD, one.node_plan(0).need_bytes(self.context_tokens)),),
+            planned=tuple((node, one.node_plan(0, node).need_bytes(self.context_tokens)) for node in dict.fromkeys(one.nodes)),
             fresh_s=2 * one.configuration.probes.idle_probe_s + one.configuration.probes.stall_s,
             context_bytes_per_token=one.node_plan(0).bytes_per_token,
         )

@@ -226,12 +226,14 @@ def _tell(found: Found) -> None:
 def _stop_leftovers(one: Configuration, *, force: bool) -> int:
     from supervisor.gang import leftovers
     from supervisor.gang.gang import keeping
+    from supervisor.guard.choice import forget_guards, left_guards
 
     with service.only_one(one.run_dir), _fleet(one) as fleet:
         found = fleet.survey()
         if found.leftovers:
             timeout_s = 0.0 if force else float(one.serve.stop_timeout)
-            leftovers.stop(fleet.runner, found.leftovers, keeping(one), timeout_s, print)
+            leftovers.stop(fleet.runner, found.leftovers, keeping(one), timeout_s, print, told=left_guards(one).log)
+        forget_guards(one)
         if found.troubles:
             _tell(found)
             unreached = " and ".join(sorted(found.troubles))

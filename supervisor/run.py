@@ -29,7 +29,9 @@ from supervisor.gang.gang import Gang, keeping
 from supervisor.gang.launch import blueprint
 from supervisor.gang.logs import lines
 from supervisor.gang.loop import Loop
+from supervisor.gang.rungs import LadderWatch, Rungs
 from supervisor.gang.watchers import MemoryWatch, stop_all
+from supervisor.guard.choice import forget_guards, guards_for, left_guards
 from supervisor.hardware.watch import HardwareWatch
 from supervisor.machine import Event, Phase, Policy, State
 from supervisor.machine.types import Begin, Finish, RestartAsked, StopAsked
@@ -51,6 +53,14 @@ class Supervisor:
         self._once = once
         self._state = State(policy(self._configuration, blueprint(self._configuration).bundle.world_size, once=once))
         self._board = Board(self._state, os.getpid())
+        self._rungs = Rungs(self._configuration.run_dir)
+        self._guards = guards_for(
+            self._configuration,
+            lambda: blueprint(self._configuration),
+            post=self._post,
+            say=self._voice.say,
+            show=self._board.set_guard,
+        )
         self._gang = Gang(
             fleet.runner,
             self._board,
@@ -58,6 +68,8 @@ class Supervisor:
             voice=voice,
             configure=lambda: self._configuration,
             nodes=fleet,
+            guards=self._guards,
+            rungs=self._rungs,
             notify=lambda line: notify(sources.environ, line),
         )
         self._loop = Loop(self._state, self._gang, beat=self._board.beat)
@@ -85,7 +97,9 @@ class Supervisor:
             hardware = self._hardware_watches(stack)
             for watch in hardware:
                 watch.start()
-            stack.callback(stop_all, [publisher, memory, *hardware])
+            ladder = LadderWatch(self._rungs, self._board, self._post, lambda: self._configuration.memory.ladder_up_s)
+            ladder.start()
+            stack.callback(stop_all, [publisher, memory, ladder, *hardware])
             control = ControlServer(one.run_dir, self._handlers(publisher))
             control.start()
             stack.callback(control.close)
@@ -96,6 +110,7 @@ class Supervisor:
             stack.callback(watchdog.stop)
             self._finish = self._loop.run()
             self._finished.set()
+            self._rungs.reset()  # an orderly end: whoever starts anew starts at the top
             notify(self._sources.environ, "STOPPING=1")
         return self._finish
 
@@ -109,7 +124,9 @@ class Supervisor:
         if decision.remove:
             named = ", ".join(str(left.handle) for left in decision.remove)
             self._voice.say(f"removing what an earlier supervisor left: {named}", "warning")
-            leftovers.remove(self._runner, decision.remove, keeping(self._configuration), "left over")
+            told = left_guards(self._configuration).log
+            leftovers.remove(self._runner, decision.remove, keeping(self._configuration), "left over", told)
+        forget_guards(self._configuration, {one.handle.launch_id for one in decision.adopt})
         kept = decision.adopt[0].handle.launch_id if decision.adopt else ""
         service.release_other_roots(self._configuration.state_dir, kept)
         if not decision.adopt:
@@ -120,9 +137,22 @@ class Supervisor:
     def _memory_watch(self) -> MemoryWatch:
         memory = self._configuration.memory
         floor = Floor(
-            memory.floor_bytes, memory.hard_floor_bytes, memory.floor_grace_s, memory.slope_horizon_s, memory.sample_stale_s
+            memory.floor_bytes,
+            memory.hard_floor_bytes,
+            memory.floor_grace_s,
+            memory.slope_horizon_s,
+            memory.sample_stale_s,
+            memory.floor_clear_s,
         )
-        return MemoryWatch(HEAD, memory.proc_root, floor, period_s=memory.sample_period_s, board=self._board, post=self._post)
+        return MemoryWatch(
+            HEAD,
+            memory.proc_root,
+            floor,
+            period_s=memory.sample_period_s,
+            board=self._board,
+            post=self._post,
+            guarded=self._guards.samples,
+        )
 
     def _hardware_watches(self, stack: contextlib.ExitStack) -> list[HardwareWatch]:
         """One a node. Each has a connection of its own, so that a slow answer keeps nobody else from a worker."""
@@ -176,6 +206,7 @@ class Supervisor:
         yield {"plan": [str(change) for change in changes(self._configuration, wanted)]}
         before = self._board.state.launch
         self._sources, self._configuration = sources, wanted
+        self._rungs.reset()
         self._post(RestartAsked(time.monotonic()))
         yield from self._phases(lambda state: state.phase is Phase.SERVING and state.launch > before)
         if self._finish is None or self._finish.exit_code == 0:

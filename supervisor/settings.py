@@ -141,8 +141,28 @@ class Memory:
     floor_grace_s: float = setting(
         number(0.0, 600.0), 5.0, "seconds under the floor before the gang is stopped in order", change=Change.LIVE, recipe=False
     )
+    floor_clear_s: float = setting(
+        number(0.0, 60.0), 1.0, "seconds the floor must hold again before a breach is forgotten", recipe=False
+    )
     slope_horizon_s: float = setting(
         number(0.0, 10.0), 0.5, "kill when the hard floor is nearer than these seconds", change=Change.LIVE, recipe=False
+    )
+    gate_on_free: bool | None = setting(
+        optional(flag),
+        None,
+        "the launch gate counts free memory, page cache not among it, after our own pages are dropped (empty: where the target"
+        " needs a GPU)",
+        recipe=False,
+    )
+    context_least: int = setting(
+        whole(1024, 1 << 20), 8192, "smallest context in tokens to which evictions lower the gang", recipe=False
+    )
+    ladder_up_s: float = setting(
+        number(0.0, 604800.0),
+        0.0,
+        "seconds of quiet serving after which an evicted gang goes one rung up; 0: only `supervisor restart` does",
+        change=Change.LIVE,
+        recipe=False,
     )
     sample_period_s: float = setting(number(0.02, 0.5), 0.1, "seconds between memory samples", recipe=False)
     sample_stale_s: float = setting(

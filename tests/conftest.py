@@ -2,4 +2,10 @@
 
 from __future__ import annotations
 
+import hypothesis
+
 pytest_plugins = ["tests.testbed.fixtures"]
+
+# Times are the machine's: one that builds or tests beside this would fail examples that are right.
+hypothesis.settings.register_profile("shared", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("shared")

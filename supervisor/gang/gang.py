@@ -10,7 +10,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -23,11 +23,17 @@ from supervisor.fleet.site import Nodes
 from supervisor.gang import gate, logs
 from supervisor.gang.board import Board
 from supervisor.gang.launch import Blueprint, Plan, blueprint
+from supervisor.gang.rungs import Rungs
 from supervisor.gang.watchers import EngineWatch, RankWatch, stop_all
+from supervisor.guard.guards import Guards, NoGuards
+from supervisor.guard.spec import Limits
 from supervisor.machine import Effect, Event, Phase, State
 from supervisor.machine import types as machine
-from supervisor.runners.protocol import RankHandle, Runner, StartRefused
+from supervisor.memory.ladder import steps_down
+from supervisor.runners.protocol import RankHandle, Runner, StartRefused, wait_until_ended
 from supervisor.status.view import LaunchEnd
+
+UNGUARDED_S = 5.0  # for the end of a rank whose guard could not be started
 
 
 class Voice(Protocol):
@@ -69,11 +75,16 @@ class Gang:
         voice: Voice,
         configure: Callable[[], Configuration],
         nodes: Nodes,
+        guards: Guards | None = None,
+        rungs: Rungs | None = None,
         notify: Callable[[str], None] = lambda _line: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._runner, self._board, self._post, self._voice = runner, board, post, voice
         self._configure, self._nodes, self._notify, self._clock = configure, nodes, notify, clock
+        self._guards: Guards = guards or NoGuards()
+        self._rungs = rungs
+        self._evicted_s: float | None = None
         self._launch = Launch(0)
         self._holding = threading.Lock()
 
@@ -104,17 +115,19 @@ class Gang:
             case machine.Announce():
                 self._announce(self._launch)
             case machine.Collect(_, reason, detail):
-                self._work(self._collect, self._launch, reason.value, detail)
+                self._work(self._collect, self._launch, reason, detail)
             case machine.Note(text, level):
                 self._voice.say(text, level)
 
     def adopt(self, one: Blueprint, handles: tuple[RankHandle, ...], context_tokens: int) -> None:
         """Take over ranks that run: the machine begins with them as launch 1."""
+        one = self._on_its_rung(one)
         self._launch = Launch(1, launch_id=handles[0].launch_id, plan=one.running_at(context_tokens))
         self._take(self._launch)
         self._hold(self._launch)
         assert self._launch.ranks is not None
         for handle in handles:
+            self._guards.adopt(handle)
             self._launch.ranks.add(handle)
 
     @property
@@ -131,10 +144,11 @@ class Gang:
         """Stop watching. Ranks are left as they are."""
         self._launch.cancelled.set()
         stop_all([self._launch.engine, self._launch.ranks])
+        self._guards.close()
 
     def _gate(self, launch: Launch) -> None:
         try:
-            one = blueprint(self._configure())
+            one = self._on_its_rung(blueprint(self._configure()))
             one.check_store()
             _check_world(one, self._board.state)
             gate.check_ports(one)
@@ -146,11 +160,35 @@ class Gang:
             self._post(machine.GateRefused(self._clock(), launch.number, str(error), error.exit_code))
             return
         launch.plan, launch.launch_id = plan, new_launch_id(datetime.now(UTC))
+        self._tell_memory_is_back()
         self._voice.say(
             f"launch {launch.number} ({launch.launch_id}): generation {one.generation} of {one.configuration.places.target},"
             f" {one.bundle.world_size} ranks, context {plan.context_tokens}"
         )
         self._post(machine.GatePassed(self._clock(), launch.number))
+
+    def _on_its_rung(self, one: Blueprint) -> Blueprint:
+        return replace(one, ladder=self._rungs.ladder) if self._rungs else one
+
+    def _tell_memory_is_back(self) -> None:
+        if self._evicted_s is not None:
+            self._voice.say(f"memory was back {self._clock() - self._evicted_s:.1f} s after the eviction")
+            self._evicted_s = None
+
+    def _step_down(self, plan: Plan, reason: machine.Reason) -> None:
+        """Memory ran short: the next launch takes a smaller context, and says so."""
+        if self._rungs is None or not reason.evicts:
+            return
+        self._evicted_s = self._clock()
+        stage = {machine.Reason.MEMORY_HARD: "hard", machine.Reason.MEMORY_SLOPE: "slope"}.get(reason, "soft")
+        self._board.add_eviction(self._board.state.launch, plan.blueprint.nodes[0], stage)
+        least = plan.blueprint.configuration.memory.context_least
+        ladder = self._rungs.evicted(plan.context_tokens, least)
+        self._voice.say(
+            f"evicted ({reason.value}) at context {plan.context_tokens}: the next launch takes at most {ladder.cap_tokens};"
+            " `supervisor restart` goes back to the top",
+            "warning",
+        )
 
     def _take(self, launch: Launch) -> None:
         """With its first rank a launch gets a watch on its ranks."""
@@ -160,8 +198,17 @@ class Gang:
             return
         configuration, one = plan.blueprint.configuration, plan.blueprint
         self._board.set_launch(launch.launch_id, plan.serving)
+        self._board.set_rung(steps_down(one.ladder))
         asked = (plan.context_tokens, configuration.serve.drafts)
-        launch.ranks = RankWatch(self._runner, self._post, launch.number, world_size=one.bundle.world_size, asked=asked)
+        self._guards.begin(launch.number, launch.launch_id, limits(configuration))
+        launch.ranks = RankWatch(
+            self._runner,
+            self._post,
+            launch.number,
+            world_size=one.bundle.world_size,
+            asked=asked,
+            guarded=self._guards.reason,
+        )
         launch.ranks.start()
 
     def _hold(self, launch: Launch) -> None:
@@ -179,11 +226,22 @@ class Gang:
             site = self._nodes.site(launch.plan.blueprint.nodes[rank])
             spec = launch.plan.rank_spec(launch.launch_id, rank, site)
             handle = self._runner.start(spec)
+            self._guarded_or_ended(handle)
         except TwinfoldError as error:
             hopeless = isinstance(error, StartRefused)
             self._post(machine.StartFailed(self._clock(), launch.number, rank, str(error), hopeless))
             return
         launch.ranks.started(handle)
+
+    def _guarded_or_ended(self, handle: RankHandle) -> None:
+        """No rank runs without a guard: where there can be none, the rank is ended and forgotten."""
+        try:
+            self._guards.guard(handle)
+        except TwinfoldError:
+            self._runner.kill(handle)
+            if wait_until_ended(self._runner, [handle], UNGUARDED_S):
+                self._runner.remove(handle)
+            raise
 
     def _signal(self, rank: int, send: Callable[[RankHandle], None]) -> None:
         handle = self._launch.ranks.handle(rank) if self._launch.ranks else None
@@ -227,24 +285,30 @@ class Gang:
         self._voice.ready(one.served_name, one.url)
         self._notify("READY=1")
 
-    def _collect(self, launch: Launch, reason: str, detail: str) -> None:
+    def _collect(self, launch: Launch, reason: machine.Reason, detail: str) -> None:
         stop_all([launch.engine, launch.ranks])
+        if launch.plan:
+            self._step_down(launch.plan, reason)
         now = datetime.now(UTC)
         handles = launch.ranks.handles if launch.ranks else ()
         exits = dict(launch.ranks.exits) if launch.ranks else {}
-        problem, ended = "", logs.Ended(launch.launch_id, reason, detail, now, exits)
+        problem, ended = "", logs.Ended(launch.launch_id, reason.value, detail, now, exits)
         try:
             self._save(launch, handles, ended)
         except (OSError, TwinfoldError) as error:
             problem = f"the logs of launch {launch.launch_id} could not be saved and stay where they are: {error}"
         how = tuple((rank, one.described) for rank, one in sorted(exits.items()))
-        self._board.add_end(LaunchEnd(launch.launch_id, reason, detail, now.timestamp(), how, "" if problem else ended.stem))
+        stem = "" if problem else ended.stem
+        self._board.add_end(LaunchEnd(launch.launch_id, reason.value, detail, now.timestamp(), how, stem))
         self._post(machine.Collected(self._clock(), launch.number, problem))
 
     def _save(self, launch: Launch, handles: tuple[RankHandle, ...], ended: logs.Ended) -> None:
         assert launch.plan is not None
         configuration = launch.plan.blueprint.configuration
-        logs.save(self._runner, handles, ended, keeping(configuration))
+        orderly = ended.reason in {machine.Reason.STOP, machine.Reason.ASKED, machine.Reason.LADDER}
+        evidence = {} if orderly else {handle.rank: self._guards.evidence(handle.rank) for handle in handles}
+        logs.save(self._runner, handles, ended, keeping(configuration), evidence)
+        self._guards.end()
         for handle in handles:
             self._runner.remove(handle)
         service.release_root(configuration.state_dir, launch.launch_id)
@@ -282,6 +346,20 @@ def _check_world(one: Blueprint, state: State) -> None:
             f"generation {one.generation} has {one.bundle.world_size} ranks, this supervisor keeps {state.policy.world_size}:"
             " `supervisor stop`, then `supervisor run`"
         )
+
+
+def limits(configuration: Configuration) -> Limits:
+    """What the guards of a launch act by."""
+    memory, serve = configuration.memory, configuration.serve
+    return Limits(
+        hard_bytes=memory.hard_floor_bytes,
+        soft_bytes=memory.floor_bytes,
+        horizon_s=memory.slope_horizon_s,
+        period_s=memory.sample_period_s,
+        proc=str(memory.proc_root.absolute()),
+        orphan_s=serve.orphan_s,
+        stop_timeout_s=serve.stop_timeout,
+    )
 
 
 def keeping(configuration: Configuration) -> logs.Keeping:

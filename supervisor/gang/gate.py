@@ -43,9 +43,11 @@ def available_bytes(memory: Memory) -> int:
 def plan_when_it_fits(one: Blueprint, cancelled: threading.Event, say: Say) -> Plan:
     """Wait until the least that was asked for fits, then choose the context by what is there.
 
+    What was asked for is bounded by the ladder's rung where an eviction has lowered it.
+
     ``Refused`` says which context would fit, where one would.
     """
-    asked, memory = one.configuration.serve.context, one.configuration.memory
+    asked, memory = one.asked_context, one.configuration.memory
     least = one.running_at(LEAST_CONTEXT if isinstance(asked, str) else asked)
     try:
         wait_for_memory(least, cancelled, say)
@@ -59,7 +61,7 @@ def wait_for_memory(plan: Plan, cancelled: threading.Event, say: Say, clock: Cal
     """Return once the memory that the launch needs has been there for a while. ``Refused`` after ``gate_wait_s``."""
     memory = plan.blueprint.configuration.memory
     need = plan.need_bytes
-    gate = Gate(need, memory.gate_stable_s, memory.gate_wait_s, memory.sample_stale_s)
+    gate = Gate(need, memory.gate_stable_s, memory.gate_wait_s, memory.sample_stale_s, on_free=plan.blueprint.gate_on_free)
     watch, told = GateWatch(clock()), False
     while True:
         watch, verdict = watch_gate(gate, watch, _sample(memory, clock()), clock())

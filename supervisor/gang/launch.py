@@ -14,6 +14,7 @@ from supervisor.engine.facts import connectable
 from supervisor.fleet import address
 from supervisor.fleet.hosts import HEAD, Host, hosts, nodes_of
 from supervisor.fleet.site import Site
+from supervisor.memory.ladder import Ladder
 from supervisor.memory.plan import NodePlan, choose_context
 from supervisor.memory.policy import gate_need_bytes
 from supervisor.runners.protocol import Mount, RankSpec
@@ -37,6 +38,18 @@ class Blueprint:
     store: Path
     hosts: tuple[Host, ...]
     master: str
+    ladder: Ladder = Ladder()
+
+    @property
+    def asked_context(self) -> int | str:
+        """What may be asked for on the ladder's rung."""
+        return self.ladder.bounded(self.configuration.serve.context, self.bundle.window_tokens)
+
+    @property
+    def gate_on_free(self) -> bool:
+        """Whether page cache counts for nothing at the gate: on unified memory a device allocation cannot have it."""
+        wanted = self.configuration.memory.gate_on_free
+        return self.bundle.needs.gpu if wanted is None else wanted
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -112,8 +125,8 @@ class Blueprint:
 
     def at(self, available_bytes: int) -> Plan:
         """The plan of a launch now. ``Refused`` where the context asked for, or the weights, can never fit this node."""
-        asked, floor = self.configuration.serve.context, self.configuration.memory.floor_bytes
-        context = choose_context(asked, (self.node_plan(available_bytes),), floor, self.bundle.window_tokens)
+        floor, window = self.configuration.memory.floor_bytes, self.ladder.window(self.bundle.window_tokens)
+        context = choose_context(self.asked_context, (self.node_plan(available_bytes),), floor, window)
         return Plan(self, context, self.commands(context))
 
     def running_at(self, context_tokens: int) -> Plan:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from build.errors import GaveUp
 from supervisor.gang import logs
+from supervisor.guard.spec import ended_by_guard
 from supervisor.runners.protocol import Leftover, RankExit, RankHandle, Runner, wait_until_ended
 
 KILL_S = 10.0
@@ -36,18 +37,36 @@ def decide(found: Sequence[Leftover], spec_hash: str) -> Decision:
     return Decision(tuple(adopt), tuple(one for one in found if one.handle.launch_id != newest))
 
 
-def remove(runner: Runner, found: Sequence[Leftover], keeping: logs.Keeping, reason: str) -> None:
-    """Kill what lives, save the logs of each launch, remove its ranks. ``GaveUp`` where a rank cannot be ended."""
+Told = Callable[[str, int], bytes]  # what the guard of (launch id, rank) logged of ending its rank
+
+
+def _nothing(_launch_id: str, _rank: int) -> bytes:
+    return b""
+
+
+def remove(runner: Runner, found: Sequence[Leftover], keeping: logs.Keeping, reason: str, told: Told = _nothing) -> None:
+    """Kill what lives, save the logs of each launch, remove its ranks. ``GaveUp`` where a rank cannot be ended.
+
+    A launch that its guards ended is saved with their reason.
+    """
     living = [one.handle for one in found if one.alive]
     for handle in living:
         runner.kill(handle)
     _must_end(runner, living, KILL_S)
     for launch_id in sorted({one.handle.launch_id for one in found}):
         handles = sorted((one.handle for one in found if one.handle.launch_id == launch_id), key=lambda handle: handle.rank)
-        _save(runner, handles, keeping, reason)
+        _save(runner, handles, keeping, reason, told)
 
 
-def stop(runner: Runner, found: Sequence[Leftover], keeping: logs.Keeping, timeout_s: float, say: Callable[[str], None]) -> None:
+def stop(
+    runner: Runner,
+    found: Sequence[Leftover],
+    keeping: logs.Keeping,
+    timeout_s: float,
+    say: Callable[[str], None],
+    *,
+    told: Told = _nothing,
+) -> None:
     """End a gang that has no supervisor: rank 0 first, which tells the others; then those that stay; then by force."""
     living = {one.handle.rank: one.handle for one in found if one.alive}
     deadline = time.monotonic() + timeout_s
@@ -61,7 +80,7 @@ def stop(runner: Runner, found: Sequence[Leftover], keeping: logs.Keeping, timeo
             break
         for handle in left:
             runner.terminate(handle)
-    remove(runner, found, keeping, "stop")
+    remove(runner, found, keeping, "stop", told)
 
 
 def _whole(ranks: Sequence[Leftover], spec_hash: str) -> bool:
@@ -77,10 +96,13 @@ def _must_end(runner: Runner, living: Sequence[RankHandle], timeout_s: float) ->
     raise GaveUp(f"{stuck} could not be ended within {timeout_s:g} s: end it by hand, then try again")
 
 
-def _save(runner: Runner, handles: Sequence[RankHandle], keeping: logs.Keeping, reason: str) -> None:
+def _save(runner: Runner, handles: Sequence[RankHandle], keeping: logs.Keeping, reason: str, told: Told) -> None:
     polled = {handle.rank: runner.poll(handle) for handle in handles}
     exits: dict[int, RankExit] = {rank: one for rank, one in polled.items() if one}
-    ended = logs.Ended(handles[0].launch_id, reason, "no supervisor watched it", datetime.now(UTC), exits)
-    logs.save(runner, handles, ended, keeping)
+    evidence = {handle.rank: told(handle.launch_id, handle.rank) for handle in handles}
+    guarded = next((found for found in map(ended_by_guard, evidence.values()) if found), None)
+    why = guarded.value if guarded else reason
+    ended = logs.Ended(handles[0].launch_id, why, "no supervisor watched it", datetime.now(UTC), exits)
+    logs.save(runner, handles, ended, keeping, evidence)
     for handle in handles:
         runner.remove(handle)

@@ -1,7 +1,8 @@
 """Ranks' logs of ended launches: compressed, with how the launch ended, the newest few launches kept.
 
-``<UTC time>-<launch id>-rank<N>.log.gz`` for every rank and ``<UTC time>-<launch id>-end.json`` last. Each file appears whole
-or not at all, and a rank is removed only after its log is saved: what it printed is often the only evidence.
+``<UTC time>-<launch id>-rank<N>.log.gz`` for every rank, ``…-guard<N>.jsonl`` with the last two seconds of its guard's samples
+(before a kill, those before the kill) and ``<UTC time>-<launch id>-end.json`` last. Each file appears whole or not at all, and a
+rank is removed only after its log is saved: what it printed is often the only evidence.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 
 from supervisor.runners.protocol import RankExit, RankHandle, Runner
-from supervisor.runners.records import write_json
+from supervisor.runners.records import write_bytes, write_json
 
-_FILE = re.compile(r"^(?P<launch>\d{8}T\d{6}Z-.+)-(?:rank\d+\.log\.gz|end\.json)$")
+_FILE = re.compile(r"^(?P<launch>\d{8}T\d{6}Z-.+)-(?:rank\d+\.log\.gz|guard\d+\.jsonl|end\.json)$")
 _POLL = re.compile(r'"GET /(?:health|metrics) HTTP/1\.[01]" 200\b')
 _LEVEL = 3  # a log of 200 MiB within seconds: the next launch waits for it
 
@@ -47,12 +49,24 @@ class Ended:
         return f"{self.at:%Y%m%dT%H%M%SZ}-{self.launch_id}"
 
 
-def save(runner: Runner, handles: Sequence[RankHandle], ended: Ended, keeping: Keeping) -> None:
-    """Save every rank's log, then how the launch ended, then drop the oldest launches. ``OSError`` passes through."""
+def save(
+    runner: Runner,
+    handles: Sequence[RankHandle],
+    ended: Ended,
+    keeping: Keeping,
+    evidence: Mapping[int, bytes] = MappingProxyType({}),
+) -> None:
+    """Save every rank's log and its guard's, then how the launch ended; drop the oldest launches. ``OSError`` passes through.
+
+    ``evidence`` is JSON lines by rank; a rank without any gets no file.
+    """
     keeping.folder.mkdir(parents=True, exist_ok=True)
     for handle in handles:
         path = keeping.folder / f"{ended.stem}-rank{handle.rank}.log.gz"
         _write_compressed(path, _bounded(runner.whole_log(handle), keeping.rank_bytes))
+    for rank, lines_ in evidence.items():
+        if lines_:
+            write_bytes(keeping.folder / f"{ended.stem}-guard{rank}.jsonl", lines_)
     write_json(keeping.folder / f"{ended.stem}-end.json", _end(ended))
     prune(keeping.folder, keeping.launches)
 

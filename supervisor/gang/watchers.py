@@ -11,7 +11,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from build.facts import Meminfo, Pressure, read_meminfo, read_pressure
@@ -24,7 +24,7 @@ from supervisor.engine.readings import EngineReading
 from supervisor.gang.board import Board
 from supervisor.machine import Event, Phase
 from supervisor.machine import types as machine
-from supervisor.memory.policy import Floor, FloorVerdict, FloorWatch, Sample, watch_floor
+from supervisor.memory.policy import Floor, FloorVerdict, FloorWatch, Sample, Stage, watch_floor
 from supervisor.runners.protocol import RankExit, RankHandle, Runner
 from supervisor.status.view import NodeMemory
 
@@ -79,9 +79,11 @@ class RankWatch(Watcher):
         *,
         world_size: int,
         asked: tuple[int, bool],
+        guarded: Callable[[int], machine.Reason | None] = lambda _rank: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(f"ranks-{launch}")
+        self._guarded = guarded
         self._runner, self._post, self._launch, self._clock = runner, post, launch, clock
         self._world_size = world_size
         self._asked_context, self._asked_drafts = asked
@@ -135,7 +137,10 @@ class RankWatch(Watcher):
         told = self._explained(ended)
         hopeless = ended.code in HOPELESS_EXITS or bool(told and not told.restart)
         how = f"{ended.described}: {told.message}" if told else ended.described
-        self._post(machine.RankExited(self._clock(), self._launch, ended.rank, how, hopeless))
+        reason = self._guarded(ended.rank) if ended.signal or ended.code is None else None
+        if reason:
+            how, hopeless = f"{how}, ended by its guard", False
+        self._post(machine.RankExited(self._clock(), self._launch, ended.rank, how, hopeless, reason or machine.Reason.RANK_EXIT))
         if handle and self._judged:
             self._read(handle, last=True)
 
@@ -193,9 +198,15 @@ class MemoryWatch(Watcher):
         period_s: float,
         board: Board,
         post: Post,
+        guarded: Callable[[str, float], Sequence[Sample]] = lambda _node, _after_s: (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(f"memory-{node}")
+        self._guarded = guarded
+        self._seen: Meminfo | None = None
+        self._seen_s = float("-inf")
+        self._last_s = float("-inf")
+        self._from_guard = False
         self._node, self._proc, self._floor, self._period_s = node, proc, floor, period_s
         self._board, self._post, self._clock = board, post, clock
         self._watched = FloorWatch()
@@ -211,23 +222,48 @@ class MemoryWatch(Watcher):
                 return
 
     def _sample(self) -> None:
-        try:
-            seen = read_meminfo(self._proc)
-        except (OSError, ValueError):
+        """From the node's guard where one speaks, else read here: before a launch, after one, and while a guard is replaced."""
+        now_s = self._clock()
+        samples = tuple(self._guarded(self._node, self._last_s))
+        if not samples and now_s - self._last_s < self._guard_patience_s and self._seen:
+            return
+        self._from_guard = bool(samples)
+        read = self._read_slow(now_s, always=not samples)
+        if self._seen is None or not (samples or read):
             return  # the sample's age says so
-        at_s = self._clock()
-        self._watched, verdict = watch_floor(
-            self._floor, self._watched, Sample(at_s, seen.available_bytes, seen.free_bytes), self._clock()
-        )
+        for sample in samples or (Sample(self._seen_s, self._seen.available_bytes, self._seen.free_bytes),):
+            self._take(sample)
+
+    @property
+    def _guard_patience_s(self) -> float:
+        """A guard's next sample may be so late before memory is read without it."""
+        return self._floor.stale_s if self._from_guard else 0.0
+
+    def _read_slow(self, now_s: float, *, always: bool) -> bool:
+        """What no guard tells: totals, page cache, swap, stalled time. Once a second will do for these. Whether it was read."""
+        if not always and now_s - self._seen_s < self.PRESSURE_EVERY_S:
+            return False
+        try:
+            self._seen, self._seen_s = read_meminfo(self._proc), self._clock()
+        except (OSError, ValueError):
+            return False
+        if now_s - self._pressure_at_s >= self.PRESSURE_EVERY_S:
+            self._pressure, self._pressure_at_s = read_pressure(self._proc), now_s
+        return True
+
+    def _take(self, sample: Sample) -> None:
+        assert self._seen is not None
+        self._last_s = sample.at_s
+        seen = replace(self._seen, available_bytes=sample.available_bytes, free_bytes=sample.free_bytes)
+        self._watched, verdict = watch_floor(self._floor, self._watched, sample, self._clock())
         self._low_bytes = min(seen.available_bytes, self._low_bytes or seen.available_bytes)
-        if at_s - self._pressure_at_s >= self.PRESSURE_EVERY_S:
-            self._pressure, self._pressure_at_s = read_pressure(self._proc), at_s
-        self._board.set_memory(NodeMemory(self._node, at_s, seen, self._pressure, self._floor, verdict, self._low_bytes))
-        if (verdict.stage.kills or verdict.stage.stops) and at_s - self._told_s >= self.REPEAT_S:
-            self._told_s = at_s
+        self._board.set_memory(NodeMemory(self._node, sample.at_s, seen, self._pressure, self._floor, verdict, self._low_bytes))
+        if (verdict.stage.kills or verdict.stage.stops) and sample.at_s - self._told_s >= self.REPEAT_S:
+            self._told_s = sample.at_s
             launch = self._board.state.launch
             why = _breach(self._node, seen, self._floor, verdict)
-            self._post(machine.MemoryBreach(at_s, launch, hard=verdict.stage.kills, why=why))
+            slope = verdict.stage is Stage.SLOPE
+            self._post(machine.MemoryBreach(self._clock(), launch, hard=verdict.stage.kills, why=why, slope=slope))
             if self._board.state.alive:
                 self._board.add_eviction(launch, self._node, verdict.stage.value)
 

@@ -25,6 +25,7 @@ from supervisor.machine.types import (
     Gate,
     GatePassed,
     GateRefused,
+    GuardLost,
     KillRank,
     LaunchEvent,
     MemoryBreach,
@@ -61,12 +62,12 @@ IGNORED: dict[tuple[Phase, type[Event]], str] = {
     **{
         (phase, kind): _ENDING
         for phase in (Phase.DRAINING, Phase.CLEARING)
-        for kind in (RankLoaded, ServerReady, Parity, Smoke, Stalled, MemoryBreach)
+        for kind in (RankLoaded, ServerReady, Parity, Smoke, Stalled, MemoryBreach, GuardLost)
     },
     **{
         (phase, kind): _IDLE
         for phase in (Phase.STOPPED, Phase.GATING, Phase.PAUSING, Phase.GAVE_UP)
-        for kind in (RankLoaded, ServerReady, Parity, Smoke, Stalled, MemoryBreach, Collected, RankExited)
+        for kind in (RankLoaded, ServerReady, Parity, Smoke, Stalled, MemoryBreach, GuardLost, Collected, RankExited)
     },
     **{(phase, Stalled): "the gang does not serve yet: other limits hold" for phase in (Phase.LAUNCHING, Phase.PROBING)},
     **{
@@ -144,7 +145,7 @@ def _rank_exited(state: State, event: RankExited) -> Step:
     gone = replace(state, starting=state.starting - {event.rank}, up=state.up - {event.rank})
     match state.phase:
         case Phase.LAUNCHING | Phase.PROBING | Phase.SERVING:
-            return _fail(gone, event.at_s, Reason.RANK_EXIT, f"rank {event.rank}: {event.how}", event.hopeless)
+            return _fail(gone, event.at_s, event.reason, f"rank {event.rank}: {event.how}", event.hopeless)
         case Phase.DRAINING:
             if event.rank == 0:
                 gone = replace(gone, head_gone_s=event.at_s)
@@ -199,10 +200,20 @@ def _memory_breach(state: State, event: MemoryBreach) -> Step:
         case Phase.SERVING if not event.hard:
             return _drain(_failed(state, Reason.MEMORY_SOFT, event.why, hopeless=False), event.at_s)
         case Phase.LAUNCHING | Phase.PROBING | Phase.SERVING:
-            reason = Reason.MEMORY_HARD if event.hard else Reason.MEMORY_SOFT
-            return _fail(state, event.at_s, reason, event.why)
+            hard = Reason.MEMORY_SLOPE if event.slope else Reason.MEMORY_HARD
+            return _fail(state, event.at_s, hard if event.hard else Reason.MEMORY_SOFT, event.why)
         case Phase.DRAINING if event.hard:
             return _clear(state, event.at_s)
+        case _:
+            return _unused(state, event)
+
+
+def _guard_lost(state: State, event: GuardLost) -> Step:
+    match state.phase:
+        case Phase.SERVING:
+            return _drain(_failed(state, Reason.GUARD_LOST, event.why, hopeless=False), event.at_s)
+        case Phase.LAUNCHING | Phase.PROBING:
+            return _fail(state, event.at_s, Reason.GUARD_LOST, event.why)
         case _:
             return _unused(state, event)
 
@@ -236,9 +247,9 @@ def _restart_asked(state: State, event: RestartAsked) -> Step:
         case Phase.GATING | Phase.PAUSING:
             return _gate(state, event.at_s)
         case Phase.SERVING:
-            return _drain(_asked(state), event.at_s)
+            return _drain(_asked(state, event.reason), event.at_s)
         case Phase.LAUNCHING | Phase.PROBING:
-            return _clear(_asked(state), event.at_s)
+            return _clear(_asked(state, event.reason), event.at_s)
         case Phase.DRAINING | Phase.CLEARING:
             return (replace(state, after=After.RELAUNCH) if state.after is After.PAUSE else state), ()
         case _:
@@ -318,8 +329,8 @@ def _ending(state: State, after: After, reason: Reason, detail: str = "") -> Sta
     return replace(state, after=after, reason=reason, detail=detail)
 
 
-def _asked(state: State) -> State:
-    return replace(_ending(state, After.RELAUNCH, Reason.ASKED), restarts=counted(state.restarts, Reason.ASKED))
+def _asked(state: State, reason: Reason) -> State:
+    return replace(_ending(state, After.RELAUNCH, reason), restarts=counted(state.restarts, reason))
 
 
 def _failed(state: State, reason: Reason, detail: str, hopeless: bool) -> State:
@@ -392,6 +403,7 @@ _HANDLERS: dict[type[Event], Callable[[State, Any], Step]] = {
     Smoke: _smoke,
     Stalled: _stalled,
     MemoryBreach: _memory_breach,
+    GuardLost: _guard_lost,
     Collected: _collected,
     StopAsked: _stop_asked,
     RestartAsked: _restart_asked,

@@ -43,10 +43,20 @@ class Reason(enum.StrEnum):
     SMOKE = "smoke test"
     NO_PROGRESS = "no progress"
     MEMORY_HARD = "memory hard floor"
+    MEMORY_SLOPE = "memory slope"  # the hard floor was less than a moment away
     MEMORY_SOFT = "memory soft floor"
+    PEER_SILENT = "peer silent"  # a worker's guard heard the head's on no path
+    SUPERVISOR_SILENT = "supervisor silent"
+    GUARD_LOST = "guard lost"
     GATE = "gate"
     ASKED = "asked"
+    LADDER = "ladder"  # a quiet time has passed since an eviction: one rung up
     STOP = "stop"
+
+    @property
+    def evicts(self) -> bool:
+        """Memory ran short: the next launch takes a smaller context."""
+        return self in {Reason.MEMORY_HARD, Reason.MEMORY_SLOPE, Reason.MEMORY_SOFT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +141,9 @@ class StopAsked(Event):
 
 @dataclass(frozen=True, slots=True)
 class RestartAsked(Event):
-    """A person asked for a new launch, maybe with other settings."""
+    """A new launch is wanted: a person asked, maybe with other settings, or the ladder may go up."""
+
+    reason: Reason = Reason.ASKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +188,14 @@ class StartFailed(RankEvent):
 
 @dataclass(frozen=True, slots=True)
 class RankExited(RankEvent):
-    """The rank has ended. ``hopeless``: by a fault that another try would meet again, such as a usage error."""
+    """The rank has ended. ``hopeless``: by a fault that another try would meet again, such as a usage error.
+
+    ``reason`` is another than "rank exit" where its guard ended it.
+    """
 
     how: str
     hopeless: bool = False
+    reason: Reason = Reason.RANK_EXIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +235,14 @@ class MemoryBreach(LaunchEvent):
     """A node is under its floor. ``hard`` means now; else the gang has time for an orderly stop."""
 
     hard: bool
+    why: str
+    slope: bool = False  # not under it yet: it will be in a moment
+
+
+@dataclass(frozen=True, slots=True)
+class GuardLost(LaunchEvent):
+    """A rank's guard is gone and cannot be replaced: the gang does not run unguarded."""
+
     why: str
 
 

@@ -50,21 +50,27 @@ class Stage(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """The runtime floor of one node."""
+    """The runtime floor of one node.
+
+    ``clear_s`` is the hysteresis: a breach is forgotten only once the floor has held for so long, so that memory which swings
+    around the floor does not start its grace anew with every swing.
+    """
 
     floor_bytes: int
     hard_floor_bytes: int
     grace_s: float
     horizon_s: float
     stale_s: float
+    clear_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class FloorWatch:
-    """What the floor policy remembers between samples: the newest few, and since when the floor is breached."""
+    """What the floor policy remembers between samples: the newest few, since when the floor is breached, and held again."""
 
     recent: tuple[Sample, ...] = ()
     under_since_s: float | None = None
+    over_since_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +129,14 @@ def watch_floor(floor: Floor, watch: FloorWatch, sample: Sample, now_s: float) -
     if now_s - sample.at_s > floor.stale_s:
         return watch, FloorVerdict(Stage.STALE, sample.available_bytes - floor.floor_bytes, 0.0, None)
     recent = _kept(watch.recent, sample)
-    under_since_s = _under_since(floor, watch, sample)
+    under_since_s, over_since_s = _breach(floor, watch, sample)
     falling = sustained_fall(recent)
     above_hard = sample.available_bytes - floor.hard_floor_bytes
     to_hard_s = max(above_hard, 0) / falling if falling > 0 else None
-    stage = _stage(floor, under_since_s, above_hard, to_hard_s, now_s)
+    under = sample.available_bytes < floor.floor_bytes
+    stage = _stage(floor, under_since_s if under else None, above_hard, to_hard_s, now_s)
     verdict = FloorVerdict(stage, sample.available_bytes - floor.floor_bytes, falling, to_hard_s)
-    return FloorWatch(recent, under_since_s), verdict
+    return FloorWatch(recent, under_since_s, over_since_s), verdict
 
 
 def sustained_fall(recent: tuple[Sample, ...]) -> float:
@@ -179,10 +186,16 @@ def _stage(floor: Floor, under_since_s: float | None, above_hard: int, to_hard_s
     return Stage.SOFT if left_s <= 0 or about_to_be else Stage.GRACE
 
 
-def _under_since(floor: Floor, watch: FloorWatch, sample: Sample) -> float | None:
-    if sample.available_bytes >= floor.floor_bytes:
-        return None
-    return sample.at_s if watch.under_since_s is None else watch.under_since_s
+def _breach(floor: Floor, watch: FloorWatch, sample: Sample) -> tuple[float | None, float | None]:
+    """Since when the floor is breached, and since when it has held again within that breach."""
+    if sample.available_bytes < floor.floor_bytes:
+        return (sample.at_s if watch.under_since_s is None else watch.under_since_s), None
+    if watch.under_since_s is None:
+        return None, None
+    over_since_s = sample.at_s if watch.over_since_s is None else watch.over_since_s
+    if sample.at_s - over_since_s >= floor.clear_s:
+        return None, None
+    return watch.under_since_s, over_since_s
 
 
 def _kept(recent: tuple[Sample, ...], sample: Sample) -> tuple[Sample, ...]:

@@ -39,10 +39,15 @@ class RankRecord:
 
 def write_json(path: Path, content: object) -> None:
     """Replace a small JSON file so that a reader sees the old one or the new one, mode 0600."""
+    write_bytes(path, json.dumps(content, indent=1).encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """The same for any small file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temp = path.with_name(f".{path.name}.{os.getpid()}")
-    with os.fdopen(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
-        json.dump(content, out, indent=1)
+    with os.fdopen(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+        out.write(content)
         out.flush()
         os.fsync(out.fileno())
     temp.rename(path)

@@ -47,8 +47,10 @@ def _served(status: Mapping[str, Any]) -> list[str]:
     if "url" not in status:
         return []
     newer = f", generation {status['newer_generation']} waits for a restart" if "newer_generation" in status else ""
+    rungs = status.get("context_ladder_rung", 0)
+    lowered = f", {rungs} rung{'s' * (rungs > 1)} down after an eviction" if rungs else ""
     return [
-        f"{status['served_name']} at {status['url']}, context {status['context_tokens']}",
+        f"{status['served_name']} at {status['url']}, context {status['context_tokens']}{lowered}",
         f"target {status['target']}, generation {status['generation']}{newer}, launch {status['launch']} ({status['launch_id']})",
     ]
 

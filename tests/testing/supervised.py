@@ -128,6 +128,12 @@ class Supervised:
         newest = max((record["launch_id"] for record in records), default="")
         return {record["rank"]: record["pid"] for record in records if record["launch_id"] == newest}
 
+    def guards(self) -> dict[int, int]:
+        """Rank to its guard's pid, from the records of the newest launch."""
+        found = sorted((self.state / "run").glob("*/guard*.json"))
+        newest = [path for path in found if path.parent == found[-1].parent]
+        return {int(path.stem.removeprefix("guard")): json.loads(path.read_text())["pid"] for path in newest}
+
     def ask(self, prompt: str, *, patience_s: float = PATIENCE_S, **more: object) -> tuple[int, dict[str, Any]]:
         """One chat completion: HTTP status and answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=patience_s)

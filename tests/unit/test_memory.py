@@ -139,6 +139,40 @@ def test_no_breach_stays_unanswered_longer_than_its_grace(pairs: list[tuple[floa
             assert acts
 
 
+CLEARING = Floor(4 * GIB, 2 * GIB, grace_s=5.0, horizon_s=0.0, stale_s=1.0, clear_s=1.0)
+
+
+@given(st.lists(st.sampled_from([3.5, 4.5]), min_size=70, max_size=120))
+def test_memory_that_swings_around_the_floor_is_answered_within_the_grace(levels: list[float]) -> None:
+    """A breach ends only where the floor held for ``clear_s``; in one, the first low sample after the grace stops the gang."""
+    samples = [Sample(at / 10, int(level * GIB), 0) for at, level in enumerate(levels)]
+    since: float | None = None
+    held: float | None = None
+    for sample, verdict in zip(samples, judge(CLEARING, samples), strict=True):
+        low = sample.available_bytes < CLEARING.floor_bytes
+        if low:
+            since, held = (sample.at_s if since is None else since), None
+            assert verdict.stage is (Stage.SOFT if sample.at_s - since >= CLEARING.grace_s else Stage.GRACE)
+        else:
+            assert verdict.stage is Stage.OK
+            held = sample.at_s if held is None else held
+            since = None if since is None or sample.at_s - held >= CLEARING.clear_s else since
+
+
+@given(steps)
+def test_an_orderly_stop_is_never_asked_for_before_the_grace_is_over(
+    pairs: list[tuple[float, float]],
+) -> None:
+    floor = Floor(4 * GIB, 0, grace_s=5.0, horizon_s=0.0, stale_s=1.0, clear_s=1.0)
+    begun: float | None = None
+    for sample, verdict in zip(walk(pairs), judge(floor, walk(pairs)), strict=True):
+        if verdict.stage is Stage.GRACE and begun is None:
+            begun = sample.at_s
+        if verdict.stage is Stage.SOFT and verdict.to_hard_floor_s is None:
+            assert begun is not None
+            assert sample.at_s - begun >= floor.grace_s
+
+
 @given(st.floats(4.0, 64.0), st.floats(0.0, 0.2))
 def test_memory_that_stays_above_the_floor_is_left_alone(available: float, wobble: float) -> None:
     samples = [Sample(at / 10, int((available + wobble * (at % 2)) * GIB), 0) for at in range(50)]

@@ -1,0 +1,178 @@
+"""The guards of a gang over its launches: called on starts, ends and adoption, and where its memory samples come from."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from supervisor.guard.host import GuardHost
+from supervisor.guard.processes import SECRET, farewell, read_private
+from supervisor.guard.spec import REASONS, GuardSpec, Lease, Limits
+from supervisor.guard.watch import GuardWatch
+from supervisor.machine import Event, Reason
+from supervisor.memory.policy import Sample
+from supervisor.runners.protocol import RankHandle
+from supervisor.status.view import NodeGuard
+
+CAUSE_S = 1.0  # a rank has ended: how long its guard may take to say whether it was the one
+SECRET_BYTES = 32
+
+
+class Guards(Protocol):
+    """What the gang asks. ``launch`` is the supervisor's number of it."""
+
+    def begin(self, launch: int, launch_id: str, limits: Limits) -> None:
+        """A launch gets its guards' watch; nothing is guarded yet."""
+
+    def guard(self, handle: RankHandle) -> None:
+        """Put a guard over a rank that has just been started. ``LaunchFailed`` where there can be none."""
+
+    def adopt(self, handle: RankHandle) -> None:
+        """Take over the guard of a rank that runs already, or start one."""
+
+    def reason(self, rank: int) -> Reason | None:
+        """Why a guard ended this rank, which has just ended; None where it ended otherwise."""
+
+    def evidence(self, rank: int) -> bytes:
+        """The guard's words of its kill, else the last two seconds of samples; JSON lines."""
+
+    def samples(self, node: str, after_s: float) -> tuple[Sample, ...]:
+        """A node's samples taken after a monotonic moment, oldest first."""
+
+    def end(self) -> None:
+        """The launch is over: its guards leave."""
+
+    def close(self) -> None:
+        """The supervisor leaves; guards and ranks stay as they are."""
+
+
+class NoGuards:
+    """Ranks without guards: of a bundle without a node tool, and in tests."""
+
+    def begin(self, launch: int, launch_id: str, limits: Limits) -> None:
+        """Nothing."""
+
+    def guard(self, handle: RankHandle) -> None:
+        """Nothing."""
+
+    def adopt(self, handle: RankHandle) -> None:
+        """Nothing."""
+
+    def reason(self, rank: int) -> Reason | None:  # noqa: ARG002
+        """None."""
+        return None
+
+    def evidence(self, rank: int) -> bytes:  # noqa: ARG002
+        """Nothing."""
+        return b""
+
+    def samples(self, node: str, after_s: float) -> tuple[Sample, ...]:  # noqa: ARG002
+        """None."""
+        return ()
+
+    def end(self) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class HostedGuards:
+    """Guards run by each node's host.
+
+    ``show`` takes each node's guards for status and metrics; ``lease`` gives a rank's part in the lease between nodes, by
+    (rank, node).
+    """
+
+    def __init__(
+        self,
+        hosts: Mapping[str, GuardHost],
+        run_dir: Path,
+        *,
+        post: Callable[[Event], None],
+        say: Callable[[str, str], None],
+        show: Callable[[NodeGuard], None] = lambda _guard: None,
+        lease: Callable[[int, str], Lease] = lambda _rank, _node: Lease(),
+    ) -> None:
+        self._hosts, self._run_dir, self._lease = hosts, run_dir, lease
+        self._post, self._say, self._show = post, say, show
+        self._watch: GuardWatch | None = None
+        self._launch_id = ""
+        self._limits: Limits | None = None
+
+    def begin(self, launch: int, launch_id: str, limits: Limits) -> None:
+        """The launch's secret is the one that its folder holds where it was begun by an earlier supervisor."""
+        self._launch_id, self._limits = launch_id, limits
+        secret = read_private(self._run_dir / launch_id / SECRET) or secrets.token_hex(SECRET_BYTES).encode()
+        self._watch = GuardWatch(self._hosts, launch, secret, post=self._post, say=self._say, show=self._show)
+        self._watch.start()
+
+    def guard(self, handle: RankHandle) -> None:
+        """A rank that is gone already needs none."""
+        assert self._watch is not None
+        spec = self._spec(handle)
+        if spec:
+            self._watch.guard(spec)
+
+    def adopt(self, handle: RankHandle) -> None:
+        """The same."""
+        assert self._watch is not None
+        spec = self._spec(handle)
+        if spec:
+            self._watch.adopt(spec)
+
+    def reason(self, rank: int) -> Reason | None:
+        """From what the guard said."""
+        cause = self._watch.cause(rank, CAUSE_S) if self._watch else None
+        return REASONS.get(cause) if cause else None
+
+    def evidence(self, rank: int) -> bytes:
+        """The guard's own log where it acted: it holds the samples before its kill."""
+        one = next((one for one in self._watch.kept if one.spec.rank == rank), None) if self._watch else None
+        if one is None:
+            return b""
+        return self._hosts[one.spec.node].log(one.spec.launch_id, rank) or one.evidence
+
+    def samples(self, node: str, after_s: float) -> tuple[Sample, ...]:
+        """Of the node's guard with the newest; several guards of one node read the same memory."""
+        kept = [one for one in self._watch.kept if one.spec.node == node] if self._watch else []
+        found = [one.newer(after_s) for one in kept]
+        return max(found, key=lambda samples: samples[-1].at_s if samples else 0.0, default=())
+
+    def end(self) -> None:
+        """Say bye to each, see them go, forget them."""
+        if self._watch is None:
+            return
+        kept = self._watch.kept
+        self._watch.stop()
+        self._watch.join()
+        for one in kept:
+            farewell(self._hosts[one.spec.node], one.spec.launch_id, one.spec.rank)
+        self._watch = None
+
+    def close(self) -> None:
+        """Only stop hearing."""
+        if self._watch:
+            self._watch.stop()
+            self._watch.join()
+
+    def _spec(self, handle: RankHandle) -> GuardSpec | None:
+        """None for a rank that is gone, and on a node that runs no guards of ours."""
+        assert self._limits is not None
+        if handle.node not in self._hosts:
+            return None
+        identity = self._hosts[handle.node].identity(handle)
+        if identity is None:
+            return None
+        return GuardSpec(
+            launch_id=handle.launch_id,
+            rank=handle.rank,
+            node=handle.node,
+            pid=identity[0],
+            start_ticks=identity[1],
+            limits=self._limits,
+            supervised=handle.rank == 0,
+            lease=self._lease(handle.rank, handle.node),
+        )

@@ -1,0 +1,193 @@
+"""Hears every guard of a launch, tells them that the supervisor lives, and starts one again that is lost.
+
+A gang does not run unguarded: a guard that died or hangs is replaced at once, and after a few vain tries the gang is stopped in
+order. Until the new one watches, the supervisor's own memory watch acts on the head, slower, as it does before a launch.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from build.errors import TwinfoldError
+from supervisor.gang.watchers import Watcher
+from supervisor.guard.client import StreamEnded
+from supervisor.guard.host import GuardHost, RankGone
+from supervisor.guard.kept import Kept
+from supervisor.guard.spec import GuardSpec
+from supervisor.guard.wire import Hello
+from supervisor.machine import Event
+from supervisor.machine import types as machine
+from supervisor.status.view import NodeGuard
+
+ALIVE_EVERY_S = 1.0
+HEAR_S = 0.1
+SILENT_S = 5.0  # a guard that lives and says nothing for this long hangs
+STARTS = 4  # of one rank's guard in one launch
+RETRY_S = 0.5
+
+
+class GuardWatch(Watcher):
+    """One launch's guards. ``hosts`` are the nodes' by name; ``post`` takes what the machine should know."""
+
+    def __init__(
+        self,
+        hosts: Mapping[str, GuardHost],
+        launch: int,
+        secret: bytes,
+        *,
+        post: Callable[[Event], None],
+        say: Callable[[str, str], None],
+        show: Callable[[NodeGuard], None] = lambda _guard: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(f"guards-{launch}")
+        self._hosts, self._launch, self._secret = hosts, launch, secret
+        self._post, self._say, self._show, self._clock = post, say, show, clock
+        self._kept: dict[int, Kept] = {}
+        self._lock = threading.Lock()
+        self._alive_s = 0.0
+        self._alive = 0
+
+    def guard(self, spec: GuardSpec) -> None:
+        """Start a guard and hear it. ``LaunchFailed`` where none can be started; nothing for a rank that is gone already."""
+        try:
+            self._hosts[spec.node].start(spec, self._secret)
+        except RankGone:
+            return
+        self._hear(spec)
+
+    def adopt(self, spec: GuardSpec) -> None:
+        """Take over the guard that watches this rank already; one that is gone is started anew."""
+        if self._hosts[spec.node].running(spec.launch_id, spec.rank):
+            self._hear(spec)
+        else:
+            self._say(f"rank {spec.rank} was left without a guard: starting one", "warning")
+            self.guard(spec)
+
+    @property
+    def kept(self) -> tuple[Kept, ...]:
+        """By rank."""
+        with self._lock:
+            return tuple(one for _, one in sorted(self._kept.items()))
+
+    def cause(self, rank: int, patience_s: float) -> str | None:
+        """Why the guard ended this rank, which has just ended; None where it did not, or does not answer in time.
+
+        A guard that is heard says "dead" within milliseconds of the end, with the cause.
+        """
+        with self._lock:
+            one = self._kept.get(rank)
+        if one is None:
+            return None
+        if one.connected.is_set():
+            one.ended.wait(patience_s)
+        return one.cause
+
+    def _hear(self, spec: GuardSpec) -> None:
+        one = Kept(spec, heard_s=self._clock())
+        one.client = self._hosts[spec.node].connect(spec.launch_id, spec.rank)
+        if one.client:
+            one.connected.set()
+        with self._lock:
+            self._kept[spec.rank] = one
+
+    def _watch(self) -> None:
+        while not self._stopped.is_set():
+            self._greet()
+            heard = {one.client: one for one in self.kept if one.client}
+            if not heard:
+                self._stopped.wait(HEAR_S)
+            else:
+                for ready in select.select(list(heard), [], [], HEAR_S)[0]:
+                    self._read(heard[ready])
+            for one in self.kept:
+                self._keep_up(one)
+            self._show_nodes()
+        for one in self.kept:
+            if one.client:
+                one.client.close()
+                one.client = None
+        self._show_nodes()
+
+    def _show_nodes(self) -> None:
+        for name in self._hosts:
+            self._show(_node(name, [one for one in self.kept if one.spec.node == name]))
+
+    def _greet(self) -> None:
+        now_s = self._clock()
+        if now_s - self._alive_s < ALIVE_EVERY_S:
+            return
+        self._alive_s, self._alive = now_s, self._alive + 1
+        for one in self.kept:
+            if one.client:
+                one.client.say(alive=self._alive)
+
+    def _read(self, one: Kept) -> None:
+        assert one.client is not None
+        try:
+            for raw, line in one.client.read():
+                one.take(raw, line, self._clock())
+                if isinstance(line, Hello) and line.refused and one.starts == 1:
+                    self._say(f"the guard of rank {one.spec.rank} goes on without: {', '.join(line.refused)}", "info")
+        except StreamEnded:
+            one.client.close()
+            one.client = None
+            one.connected.clear()
+
+    def _keep_up(self, one: Kept) -> None:
+        """Connect again; a guard that is gone, or hangs, while its rank lives is replaced."""
+        now_s, spec = self._clock(), one.spec
+        if one.ended.is_set() or one.cause or now_s < one.retry_s:
+            return
+        host = self._hosts[spec.node]
+        hangs = now_s - one.heard_s > SILENT_S
+        if one.client and not hangs:
+            return
+        if not hangs and host.running(spec.launch_id, spec.rank):
+            one.client = host.connect(spec.launch_id, spec.rank)
+            if one.client:
+                one.connected.set()
+            return
+        self._replace(one, host, "says nothing" if hangs and one.client else "is gone")
+
+    def _replace(self, one: Kept, host: GuardHost, how: str) -> None:
+        spec = one.spec
+        if one.client:
+            one.client.close()
+            one.client = None
+            one.connected.clear()
+        one.retry_s = self._clock() + RETRY_S
+        if one.starts >= STARTS:
+            one.retry_s = float("inf")
+            why = f"the guard of rank {spec.rank} {how} again, after {one.starts} starts: the gang does not run unguarded"
+            self._post(machine.GuardLost(self._clock(), self._launch, why))
+            return
+        one.starts += 1
+        try:
+            host.kill(spec.launch_id, spec.rank)
+            self._say(f"the guard of rank {spec.rank} {how}: starting another", "warning")
+            host.start(spec, self._secret)
+        except RankGone:
+            one.ended.set()
+            return
+        except TwinfoldError as error:
+            self._say(str(error), "error")
+            return
+        one.heard_s = self._clock()
+        one.client = host.connect(spec.launch_id, spec.rank)
+        if one.client:
+            one.connected.set()
+
+
+def _node(name: str, kept: Sequence[Kept]) -> NodeGuard:
+    """Each node's guards as one: up when all are, as old as the oldest."""
+    ages = [one.last.lease_age_ms for one in kept if one.last and one.last.lease_age_ms is not None]
+    return NodeGuard(
+        name,
+        up=bool(kept) and all(one.client is not None and not one.ended.is_set() for one in kept),
+        at_s=min((one.heard_s for one in kept), default=0.0),
+        lease_age_s=max(ages) / 1000 if ages else None,
+    )

@@ -10,7 +10,8 @@ from typing import TextIO
 
 FIRST_S = 1.0
 TERMINAL_EVERY_S = 0.2
-PLAIN_EVERY_S = 5.0
+PLAIN_EVERY_S = 5.0  # in a file or a pipe each line stays, so they come ever more seldom
+PLAIN_LONGEST_S = 60.0
 NAME_WIDTH = 26
 
 
@@ -71,6 +72,7 @@ class Report:
         wait = FIRST_S
         while not self._stop.wait(wait):
             wait = every
+            every = every if self._terminal else min(2 * every, PLAIN_LONGEST_S)
             with self._guard:
                 now = time.monotonic()
                 slow = [f"{n} {now - since:.0f} s" for n, since in sorted(self._running.items()) if now - since >= FIRST_S]

@@ -221,11 +221,22 @@ class Places:
     world: int | None = setting(
         optional(whole(1, 4)), None, "ranks: 1, 2 or 4 (default: as the target says)", change=Change.BUILD, recipe=False
     )
+    hf_cache: Path | None = setting(
+        optional(path), None, "the hub's cache, kept as it is (default: ~/.cache/huggingface/hub)", change=Change.BUILD
+    )
+    kit_files: Path | None = setting(
+        optional(path), None, "folder of what the kit's own tools made (RoPE tables, routing bias)", change=Change.BUILD
+    )
     ablit: bool = setting(flag, False, "serve the abliterated variant of the checkpoint", change=Change.BUILD)
 
     def state(self, environ: Mapping[str, str]) -> Path:
         """The state folder, absolute."""
         return (self.state_dir or default_state_dir(environ)).absolute()
+
+    @property
+    def hub_cache(self) -> Path:
+        """The hub's cache, absolute. HF_HOME does not move it: a service manager's would win over the configuration unseen."""
+        return (self.hf_cache or Path("~/.cache/huggingface/hub").expanduser()).absolute()
 
 
 def names(*groups: type) -> frozenset[str]:

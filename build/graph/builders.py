@@ -56,7 +56,7 @@ def _argument(job: Job, value: object) -> tuple[bool, object]:
 
 def all_builders() -> Mapping[str, Builder]:
     """Name -> builder."""
-    from build.artefacts import bundles, rank_cache, sources, toolchain
+    from build.artefacts import bundles, hub_files, overlay, rank_cache, served, sources, toolchain
     from build.artefacts import images as image_artefacts
 
     return {
@@ -65,6 +65,9 @@ def all_builders() -> Mapping[str, Builder]:
         toolchain.ZIG_BUILDER: toolchain.compile_program,
         PYTHON[0]: run_python,
         PICK[0]: pick,
+        hub_files.BUILDER: hub_files.fetch,
+        served.BUILDER: served.lay_out,
+        overlay.BUILDER: overlay.rewrite,
         rank_cache.BUILDER: rank_cache.pack,
         rank_cache.CHECK_BUILDER: rank_cache.check,
         image_artefacts.BUILDER: image_artefacts.build,

@@ -5,18 +5,43 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from build.errors import BuildFailed
 from build.graph.graph import Artefact
 from build.graph.processes import Children, Finished
+from build.hub.cache import Shelf
+from build.hub.patience import Patience
 from build.store import durable
 from build.store.hashing import FileHash
 from build.store.record import Record
 
+if TYPE_CHECKING:
+    from build.hub.client import Connect, Hub
+
+
+def _library() -> Hub:
+    from build.hub.client import LibraryHub
+
+    return LibraryHub()
+
+
+@dataclass(frozen=True, slots=True)
+class HubAccess:
+    """The hub's cache on this machine, how to reach the hub, and where a person hears of it."""
+
+    folder: Path
+    git_blob: FileHash
+    connect: Connect = _library
+    say: Callable[[str], None] = print
+    show: Callable[[Callable[[], str]], None] = lambda _text: None
+    patience: Patience = Patience()
+
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """What builders reach of the machine. ``wheels``: where the compiler's wheel is installed. ``cache``: may be deleted."""
+    """What builders reach of the machine. ``wheels``: where the compiler's wheel is installed. ``cache``: may be deleted.
+    ``state``: the folder that the store lies in. ``kit_files``: the user's folder of what the kit's own tools made."""
 
     checkout: Path
     wheels: Path
@@ -24,6 +49,14 @@ class Toolbox:
     logs: Path
     children: Children
     hash_file: FileHash
+    state: Path
+    hub: HubAccess
+    kit_files: Path | None = None
+
+    @property
+    def shelf(self) -> Shelf:
+        """The hub's cache, read with fingerprints."""
+        return Shelf(self.hub.folder, self.hash_file, self.hub.git_blob)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from build.artefacts import toolchain
+from build.artefacts import hub_files, toolchain
 from build.artefacts.rank_cache import WORLDS
 from build.errors import BuildFailed, OutputDiffers, UsageError
-from build.graph import graph, targets
+from build.graph import dsv41, graph, targets
 from build.graph.builders import builder
 from build.graph.graph import Artefact, Resolved
-from build.graph.jobs import Job, Toolbox
+from build.graph.jobs import HubAccess, Job, Toolbox
 from build.graph.processes import Children
 from build.graph.report import Report
 from build.locks import lockfile
@@ -105,7 +105,14 @@ class Project:
     def ready(self, name: str) -> bool:
         """True where the artefact is in the store for what it would be made from now."""
         entry = self.resolve(name).entry
-        return entry is not None and self.store.find(entry) is not None
+        return entry is not None and self.store.find(entry) is not None and self._there(self.graph[name])
+
+    def _there(self, artefact: Artefact) -> bool:
+        """True unless the bytes of a reference artefact are not where this node's cache is, or not what they were."""
+        if artefact.builder != hub_files.BUILDER:
+            return True
+        shelf = self.tools().shelf
+        return hub_files.leads_to(self.state, shelf.folder) and not hub_files.problem(artefact.params, shelf)
 
     def make(self, name: str) -> Record:
         """Make one artefact whose inputs are there, enforce its lock, register it."""
@@ -161,6 +168,8 @@ class Project:
 
     def outside(self, artefact: Artefact) -> str:
         """Where the bytes of a reference artefact lie; "" for one that has its own."""
+        if artefact.builder == hub_files.BUILDER:
+            return str(hub_files.OUTSIDE)
         return str(toolchain.installed_root()) if artefact.builder == toolchain.BUILDER else ""
 
     def tools(self, cache: Path | None = None) -> Toolbox:
@@ -173,6 +182,9 @@ class Project:
             self.state / "logs" / "build",
             self.children,
             self.fingerprints.sha256,
+            self.state,
+            HubAccess(self.places.hub_cache, self.fingerprints.git_blob, say=self.report.line, show=self.report.extra),
+            self.places.kit_files,
         )
 
     def not_locked(self) -> tuple[str, ...]:
@@ -201,11 +213,18 @@ class Project:
         self.store.close()
 
     def _artefacts(self) -> tuple[Artefact, ...]:
+        site = targets.Site(self.checkout, self.host, self.fingerprints.sha256, "ablit" if self.places.ablit else "base")
+        if dsv41.is_one(self.checkout, self.target):
+            wish = dsv41.read_wanted(self.checkout, self.target)
+            return dsv41.artefacts(wish, self.lock, self._world(wish.world), self.target, site)
         wanted = targets.read_wanted(self.checkout, self.target)
-        world = self.places.world or wanted.world
-        if world not in WORLDS:
-            raise UsageError(f"world = {world}: the packer takes {', '.join(map(str, WORLDS))}")
         if self.places.ablit:
             raise UsageError(f"ablit = true: target {self.target} has no abliterated variant")
-        site = targets.Site(self.checkout, self.host, self.fingerprints.sha256)
-        return targets.demo(wanted, self.lock, world, self.target, site)
+        return targets.demo(wanted, self.lock, self._world(wanted.world), self.target, site)
+
+    def _world(self, wanted: int) -> int:
+        """How many ranks."""
+        world = self.places.world or wanted
+        if world not in WORLDS:
+            raise UsageError(f"world = {world}: the packer takes {', '.join(map(str, WORLDS))}")
+        return world

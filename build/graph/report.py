@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
@@ -31,6 +31,12 @@ class Report:
         self._running: dict[str, float] = {}
         self._stop = threading.Event()
         self._ticker: threading.Thread | None = None
+        self._extra: Callable[[], str] | None = None
+
+    def extra(self, text: Callable[[], str]) -> None:
+        """What a running task says of itself from now on, asked for whenever progress is shown."""
+        with self._guard:
+            self._extra = text
 
     def line(self, text: str) -> None:
         """One whole line."""
@@ -57,6 +63,7 @@ class Report:
         finally:
             with self._guard:
                 del self._running[shown]
+                self._extra = None
                 self._clear()
 
     def close(self) -> None:
@@ -77,7 +84,7 @@ class Report:
                 now = time.monotonic()
                 slow = [f"{n} {now - since:.0f} s" for n, since in sorted(self._running.items()) if now - since >= FIRST_S]
                 if slow:
-                    self._show(", ".join(slow))
+                    self._show(", ".join([*slow, *([self._extra()] if self._extra else [])]))
 
     def _show(self, text: str) -> None:
         self._stream.write(f"\r\x1b[2K{text}" if self._terminal else text + "\n")

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from build.artefacts import bundles, rank_cache, sources, toolchain
 from build.artefacts import images as image_artefacts
@@ -43,6 +43,26 @@ class Wanted:
     text: str
     smoke_question: str
     smoke_answer: str
+
+
+class Served(Protocol):
+    """What a bundle takes from a target's file."""
+
+    @property
+    def served_name(self) -> str:
+        """The model id."""
+
+    @property
+    def window_tokens(self) -> int:
+        """The model's context window."""
+
+    @property
+    def smoke_question(self) -> str:
+        """What is asked after a start."""
+
+    @property
+    def smoke_answer(self) -> str:
+        """A word of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +106,11 @@ def demo(wanted: Wanted, lock: pins.Lock, world: int, target: str, site: Site) -
     platforms = sorted({site.host, *wanted.platforms})
     return (
         toolchain.artefact(pin),
-        *_engine(wanted.engine, platforms, site),
-        *_node_tool(platforms, site),
+        *engine(wanted.engine, platforms, site),
+        *node_tool(platforms, site),
         *_model(wanted, site),
-        *(made for rank in range(world) for made in rank_cache.artefacts(rank, world, *_packing(site.host))),
-        _bundle(wanted, world, target, site),
+        *(made for rank in range(world) for made in rank_cache.artefacts(rank, world, *packing(site.host))),
+        bundle(wanted, world, target, site),
     )
 
 
@@ -114,17 +134,17 @@ def node_image_name(platform: str) -> str:
     return image_artefacts.node_artefact(platform, NODE_TOOL, "").name
 
 
-def _packing(host: str) -> tuple[str, str]:
+def packing(host: str) -> tuple[str, str]:
     return program_name("packer", host), program_name("checker", host)
 
 
-def _engine(folder: str, platforms: list[str], site: Site) -> tuple[Artefact, ...]:
+def engine(folder: str, platforms: list[str], site: Site) -> tuple[Artefact, ...]:
     """The engine's binaries, and the images of them all."""
     images = (image_artefacts.artefact(p, {n: program_name(r, p) for r, n in PROGRAMS.items()}) for p in platforms)
     return (*_programs(folder, PROGRAMS.values(), platforms, site), *images)
 
 
-def _node_tool(platforms: list[str], site: Site) -> tuple[Artefact, ...]:
+def node_tool(platforms: list[str], site: Site) -> tuple[Artefact, ...]:
     """The node tool, and an image of its own, so that a change of it does not touch the gang's image."""
     images = (image_artefacts.node_artefact(p, NODE_TOOL, node_tool_name(p)) for p in platforms)
     return (*_programs(NODE, [NODE_TOOL], platforms, site), *images)
@@ -175,7 +195,7 @@ def _model(wanted: Wanted, site: Site) -> tuple[Artefact, ...]:
     )
 
 
-def _bundle(wanted: Wanted, world: int, target: str, site: Site) -> Artefact:
+def bundle(wanted: Served, world: int, target: str, site: Site) -> Artefact:
     roles = {role: program_name(role, site.host) for role in PROGRAMS}
     ranks = {f"rank{r}": rank_cache.name(r, world) for r in range(world)}
     checks = {f"check{r}": rank_cache.check_name(r, world) for r in range(world)}

@@ -15,14 +15,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from build.hub import files, layout, space, transfer
-from build.hub.client import Connect
+from build.hub import files, layout, space
 from build.hub.files import GIT_BLOB, HubFile, Snapshot
-from build.hub.progress import Progress
-from build.hub.transfer import Line, Patience
+from build.hub.patience import Patience
 from build.store import durable
 from build.store.hashing import FileHash
+
+if TYPE_CHECKING:
+    from build.hub.client import Connect
 
 ADOPTERS = 2  # large files hashed at once
 PATIENCE = Patience()
@@ -110,6 +112,9 @@ def complete(shelf: Shelf, snapshot: Snapshot, connect: Connect, told: Told, pat
 
 
 def _fetch(shelf: Shelf, snapshot: Snapshot, wanted: list[HubFile], means: Means) -> None:
+    from build.hub import transfer  # an HTTP client, which a build with nothing to fetch need not load
+    from build.hub.progress import Progress
+
     patience = means.patience
     done = {f.path: transfer.done_bytes(shelf.blob(snapshot, f), f) for f in wanted}
     missing = sum(f.size - done[f.path] for f in wanted)
@@ -122,7 +127,7 @@ def _fetch(shelf: Shelf, snapshot: Snapshot, wanted: list[HubFile], means: Means
     def one(file: HubFile) -> None:
         if not stop.is_set():
             locate = partial(hub.locate, snapshot.repo, snapshot.revision, file.path)
-            transfer.fetch(file, shelf.blob(snapshot, file), Line(locate, progress.add, patience, stop))
+            transfer.fetch(file, shelf.blob(snapshot, file), transfer.Line(locate, progress.add, patience, stop))
 
     small = [f for f in wanted if f.size <= patience.piece_bytes]
     with durable.told(snapshot.repo):

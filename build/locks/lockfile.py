@@ -4,15 +4,41 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from build.errors import PinsMissing, UsageError
-from build.locks.pins import FORMAT, Lock, Output, ToolchainPin
+from build.locks.pins import FORMAT, FilePin, GitPin, HubPin, ImagePin, Lock, Output, PatchPin, ToolchainPin
 
-T = TypeVar("T", ToolchainPin, Output)
-TABLES: dict[str, type[ToolchainPin | Output]] = {"toolchain": ToolchainPin, "output": Output}
+Row = ToolchainPin | Output | GitPin | ImagePin | HubPin | FilePin | PatchPin
+T = TypeVar("T", bound=Row)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One kind of ``[[table]]``: its rows, the lock's field that holds them, and what tells one row from another."""
+
+    row: type[Row]
+    field: str
+    identity: tuple[str, ...]
+
+
+TABLES = {
+    "toolchain": Table(ToolchainPin, "toolchains", ("name", "platform")),
+    "git": Table(GitPin, "gits", ("name",)),
+    "patch": Table(PatchPin, "patches", ("series", "file")),
+    "image": Table(ImagePin, "images", ("name", "platform")),
+    "hub": Table(HubPin, "hubs", ("name",)),
+    "file": Table(FilePin, "files", ("hub", "path")),
+    "output": Table(Output, "outputs", ("name", "host")),
+}
+KINDS: dict[str, Callable[[object], bool]] = {
+    "str": lambda value: isinstance(value, str),
+    "int": lambda value: type(value) is int,
+    # a list in the file
+    "tuple[str, ...]": lambda value: isinstance(value, list) and all(isinstance(v, str) for v in value),
+}
 
 
 def read_table(path: Path) -> dict[str, Any]:
@@ -34,28 +60,25 @@ def read(path: Path) -> Lock:
     unknown = sorted(set(raw) - set(TABLES))
     if unknown:
         raise PinsMissing(f"{path} has [[{unknown[0]}]], which this version does not know")
-    return Lock(
-        tuple(_rows(raw, path, "toolchain", ToolchainPin)),
-        tuple(_rows(raw, path, "output", Output)),
-    )
+    return Lock(**{t.field: tuple(_rows(raw, path, name, t.row)) for name, t in TABLES.items()})  # type: ignore[arg-type]
 
 
 def _rows(raw: dict[str, Any], path: Path, table: str, make: type[T]) -> list[T]:
-    names = {f.name for f in fields(make)}
-    needed = names - _optional(make)
+    known = {f.name: f for f in fields(make)}
+    needed = {n for n, f in known.items() if f.default is MISSING}
     rows = raw.get(table, [])
     for number, row in enumerate(rows, 1):
-        if not needed <= set(row) <= names or not all(isinstance(v, str) for v in row.values()):
+        if not needed <= set(row) <= set(known) or not all(_fits(known[n], v) for n, v in row.items()):
             lacks = ", ".join(sorted(needed - set(row))) or "text values only"
             raise PinsMissing(
                 f"{path}: [[{table}]] number {number} is incomplete (wanted {lacks}): make it again with `doit lock`"
             )
-    return [make(**row) for row in rows]
+    build: Callable[..., T] = make
+    return [build(**{n: tuple(v) if isinstance(v, list) else v for n, v in row.items()}) for row in rows]
 
 
-def _optional(make: type[ToolchainPin | Output]) -> set[str]:
-    """Fields that a table leaves out where they are empty."""
-    return {f.name for f in fields(make) if f.default is not MISSING}
+def _fits(field: Field[Any], value: object) -> bool:
+    return KINDS[str(field.type)](value)
 
 
 def write(path: Path, lock: Lock, save: Callable[[Path, bytes], None]) -> bool:
@@ -67,8 +90,8 @@ def write(path: Path, lock: Lock, save: Callable[[Path, bytes], None]) -> bool:
     except FileNotFoundError:
         old = f"# What this target is pinned to, and what its keys gave. Written by `doit lock`.\nversion = {FORMAT}\n"
     document = tomlkit.parse(old)
-    _sync(document, "toolchain", lock.toolchains, ("name", "platform"))
-    _sync(document, "output", lock.outputs, ("name", "host"))
+    for name, table in TABLES.items():
+        _sync(document, name, getattr(lock, table.field), table.identity)
     new = tomlkit.dumps(document)
     if path.exists() and new == old:
         return False
@@ -76,7 +99,7 @@ def write(path: Path, lock: Lock, save: Callable[[Path, bytes], None]) -> bool:
     return True
 
 
-def _sync(document: Any, table: str, wanted: Sequence[ToolchainPin | Output], identity: tuple[str, ...]) -> None:
+def _sync(document: Any, table: str, wanted: Sequence[Row], identity: tuple[str, ...]) -> None:
     """Change, add and remove tables of one name; a table that stays keeps its place and its comments."""
     import tomlkit
 
@@ -85,7 +108,7 @@ def _sync(document: Any, table: str, wanted: Sequence[ToolchainPin | Output], id
         if not wanted:
             return
         rows = document[table] = tomlkit.aot()
-    new = {tuple(asdict(w)[i] for i in identity): _said(w) for w in wanted}
+    new = {tuple(str(getattr(w, i)) for i in identity): _values(w) for w in wanted}
     for row in list(rows):
         name = tuple(str(row[i]) for i in identity)
         if name not in new:
@@ -103,5 +126,10 @@ def _sync(document: Any, table: str, wanted: Sequence[ToolchainPin | Output], id
         rows.append(made)
 
 
-def _said(row: ToolchainPin | Output) -> dict[str, str]:
-    return {name: value for name, value in asdict(row).items() if value or name not in _optional(type(row))}
+def _values(row: Row) -> dict[str, Any]:
+    """A row as it stands in the file: what is empty is left out, where that is the default."""
+    return {
+        f.name: list(value) if isinstance(value, tuple) else value
+        for f in fields(row)
+        if (value := getattr(row, f.name)) != f.default
+    }

@@ -1,7 +1,7 @@
 """The lock's model, pure: what a target is pinned to, and which outputs its keys gave.
 
-A **pin** says what may be used (a toolchain, later a commit or a file). An **output** says what a key gave when it was
-recorded; it is enforced for that key alone. Reading and writing are :mod:`build.locks.lockfile`'s.
+A **pin** says what may be used (a toolchain, a commit, an image, a hub's snapshot and its files, a patch). An **output** says
+what a key gave when it was recorded; it is enforced for that key alone. Reading and writing are :mod:`build.locks.lockfile`'s.
 """
 
 from __future__ import annotations
@@ -27,6 +27,59 @@ class ToolchainPin:
 
 
 @dataclass(frozen=True, slots=True)
+class GitPin:
+    """A source tree: ``commit`` is 40 hex digits, ``repo`` what ``git fetch`` takes."""
+
+    name: str
+    repo: str
+    commit: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePin:
+    """A registry's image for one platform. ``digest`` is what is pulled; ``manifest``, ``config``, ``blobs`` (of the layers, as
+    sent) and ``diff_ids`` (of the layers, unpacked) are of that platform, and empty where only the digest is public."""
+
+    name: str
+    platform: str
+    reference: str
+    digest: str
+    manifest: str = ""
+    config: str = ""
+    blobs: tuple[str, ...] = ()
+    diff_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HubPin:
+    """A hub's repository at a commit of 40 hex digits; its files are :class:`FilePin`."""
+
+    name: str
+    repo: str
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class FilePin:
+    """One file of the hub pin ``hub``: ``size`` in bytes, and the one hash that proves it."""
+
+    hub: str
+    path: str
+    size: int
+    sha256: str = ""
+    git_blob: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PatchPin:
+    """One patch of the series ``series``, a file beside the lock; patches are applied in the order of their names."""
+
+    series: str
+    file: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class Output:
     """What one key gave, as a tree hash. ``platform``: what its bytes are for ("" for any); ``host``: where it was made.
 
@@ -47,10 +100,35 @@ class Lock:
 
     toolchains: tuple[ToolchainPin, ...] = ()
     outputs: tuple[Output, ...] = ()
+    gits: tuple[GitPin, ...] = ()
+    images: tuple[ImagePin, ...] = ()
+    hubs: tuple[HubPin, ...] = ()
+    files: tuple[FilePin, ...] = ()
+    patches: tuple[PatchPin, ...] = ()
 
     def toolchain(self, name: str, platform: str) -> ToolchainPin | None:
         """The toolchain for a host, or None where no pin says."""
         return next((t for t in self.toolchains if (t.name, t.platform) == (name, platform)), None)
+
+    def git(self, name: str) -> GitPin | None:
+        """The commit of that name, or None where no pin says."""
+        return next((g for g in self.gits if g.name == name), None)
+
+    def hub(self, name: str) -> HubPin | None:
+        """The hub's repository of that name, or None where no pin says."""
+        return next((h for h in self.hubs if h.name == name), None)
+
+    def files_of(self, hub: str) -> tuple[FilePin, ...]:
+        """The files of a hub pin."""
+        return tuple(f for f in self.files if f.hub == hub)
+
+    def image(self, name: str, platform: str) -> ImagePin | None:
+        """The image of that name for a platform, or None where no pin says."""
+        return next((i for i in self.images if (i.name, i.platform) == (name, platform)), None)
+
+    def series(self, name: str) -> tuple[PatchPin, ...]:
+        """A series of patches, in the order they are applied in."""
+        return tuple(sorted((p for p in self.patches if p.series == name), key=lambda p: p.file))
 
     def expected(self, name: str, key: str) -> str | None:
         """The hash that a key must give, or None where the lock says nothing of that key."""

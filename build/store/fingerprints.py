@@ -14,7 +14,8 @@ import time
 from contextlib import closing, suppress
 from pathlib import Path
 
-from build.store.hashing import sha256_file
+from build.hub.files import git_blob
+from build.store.hashing import FileHash, sha256_file
 
 SMALL_BYTES = 64 * 1024
 RACY_NS = 100_000_000  # the kernel's coarse clock, which stamps files, lags by one tick of at most 10 ms
@@ -46,17 +47,24 @@ class Fingerprints:
 
     def sha256(self, path: Path) -> str:
         """Hex sha256 of a regular file, from the cache where that is safe."""
+        return self._digest(path, "", sha256_file)
+
+    def git_blob(self, path: Path) -> str:
+        """Hex git blob id of a regular file, in the same way."""
+        return self._digest(path, "git:", git_blob)
+
+    def _digest(self, path: Path, kind: str, work: FileHash) -> str:
         status = path.stat()
         if status.st_size <= SMALL_BYTES:
-            return sha256_file(path)
-        name = self._identity(path, status)
+            return work(path)
+        name = kind + self._identity(path, status)
         with self._guard:
             known = self._load().get(name)
         if known is not None:
             return known
         started_ns = time.time_ns()
-        found = sha256_file(path)
-        if self._identity(path, path.stat()) == name and not racy(status, started_ns):
+        found = work(path)
+        if kind + self._identity(path, path.stat()) == name and not racy(status, started_ns):
             with self._guard:
                 self._load()[name] = self._new[name] = found
         return found

@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from build.artefacts import toolchain
+from build.artefacts import hub_files, toolchain
 from build.errors import TwinfoldError
+from build.hub.cache import Shelf
 from build.store import durable, hashing, record
 from build.store.hashing import Entry
 from build.store.record import Record
@@ -138,6 +139,9 @@ def _outside(store: Store, there: Record) -> Problem | None:
     """What a reference artefact points at: the files are elsewhere, their hashes here."""
     if not there.outside:
         return None
+    if there.builder == hub_files.BUILDER:  # read anew: fingerprints are not asked
+        wrong = hub_files.problem(there.params, Shelf(store.root.parent / there.outside, hashing.sha256_file))
+        return Problem(there.entry, wrong) if wrong else None
     try:
         toolchain.verify(Path(there.outside), (store.path(there.entry) / toolchain.MANIFEST).read_bytes(), hashing.sha256_file)
     except TwinfoldError as error:

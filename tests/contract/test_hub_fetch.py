@@ -19,7 +19,7 @@ from build.hub import layout, transfer
 from build.hub.cache import Shelf, Told, complete, outside_roots
 from build.hub.client import LibraryHub
 from build.hub.files import Snapshot, from_tree
-from build.hub.transfer import Patience
+from build.hub.patience import Patience
 from build.store.hashing import sha256_file
 from tests.testing.hub import TOKEN, Repo, Sparse, TestHub
 from tests.testing.hub import sha256 as content_sha256
@@ -268,7 +268,7 @@ from pathlib import Path
 from build.hub.cache import Shelf, Told, complete
 from build.hub.client import LibraryHub
 from build.hub.files import HubFile, Proof, Snapshot
-from build.hub.transfer import Patience
+from build.hub.patience import Patience
 from build.store.hashing import sha256_file
 endpoint, cache, repo, commit, path, size, sha, piece = sys.argv[1:]
 snapshot = Snapshot(repo, commit, (HubFile(path, int(size), Proof("sha256", sha)),))

@@ -15,7 +15,7 @@ from build.hub.cache import Shelf, state
 from build.hub.extents import Extents
 from build.hub.files import HubFile, Proof, Snapshot
 from build.hub.layout import Name
-from build.hub.transfer import Patience
+from build.hub.patience import Patience
 from build.store.hashing import sha256_file
 from tests.testing.cases import case
 

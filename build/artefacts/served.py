@@ -1,0 +1,51 @@
+"""The folder that the engine is given as a model or as its Engram: links to the hub's files, and what replaces some of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from build.artefacts import hub_files
+from build.graph.graph import Artefact
+from build.graph.jobs import Job
+from build.store import hashing
+
+BUILDER, VERSION = "served", 1
+REPLACED = "replaced"
+
+
+def artefact(name: str, files: Artefact, only: Collection[str] = (), replaced: str = "") -> Artefact:
+    """A folder over the files of a hub artefact: all, or ``only`` these. ``replaced``: an artefact whose files take the place
+    of those that are called the same."""
+    params = {"only": sorted(only)}
+    inputs = {"files": files.name} | ({REPLACED: replaced} if replaced else {})
+    return Artefact(name, BUILDER, VERSION, params, inputs)
+
+
+def lay_out(job: Job) -> None:
+    """Make the links. They are relative, over ``outside/hub`` and between the store's own entries, so they hold on every node."""
+    files: Mapping[str, Any] = job.records["files"].params
+    only = frozenset(job.artefact.params["only"])
+    instead = _names(job.inputs[REPLACED]) if REPLACED in job.inputs else frozenset()
+    for path in sorted(set(files["files"]) | instead):
+        if only and path not in only:
+            continue
+        depth = path.count("/")
+        target = job.out / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if path in instead:
+            target.symlink_to("../" * (depth + 1) + f"{job.records[REPLACED].entry}/{path}")
+        else:
+            target.symlink_to(hub_files.link(path, files, depth))
+
+
+def leads_out(folder: Path) -> bool:
+    """True where a served folder reaches its files over ``outside/hub``."""
+    with os.scandir(folder) as found:
+        return any(item.is_symlink() and str(hub_files.OUTSIDE) in os.readlink(item.path) for item in found)  # noqa: PTH115
+
+
+def _names(folder: Path) -> frozenset[str]:
+    return frozenset(rel for path, rel in hashing.walk(folder) if path.is_file())

@@ -1,0 +1,176 @@
+"""A target of the hub in small, all the way: the real list of files, both variants, bundles, and a gang that serves them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pytest
+
+from build.store import generations
+from tests.testing import checkpoint
+from tests.testing.checkpoint import TARGET
+from tests.testing.hub import TOKEN, TestHub
+from tests.testing.standin import free_port, wait_for
+
+pytestmark = pytest.mark.timeout(1800)
+BUILD_LIMIT_S = 1200
+
+
+@dataclass(frozen=True)
+class Site:
+    """A checkout, a state folder, a hub's cache, and the hub that fills it."""
+
+    folder: Path
+    hub: TestHub
+
+    @property
+    def checkout(self) -> Path:
+        return self.folder / "checkout"
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    @property
+    def cache(self) -> Path:
+        return self.folder / "cache"
+
+    def environment(self, *, ablit: bool = False, offline: bool = False) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("TWINFOLD_", "HF_", "CONTAINER_NAME"))}
+        return kept | {
+            "TWINFOLD_STATE_DIR": str(self.state),
+            "HF_CACHE": str(self.cache),
+            "HF_ENDPOINT": "http://127.0.0.1:9" if offline else self.hub.endpoint,
+            "HF_TOKEN": TOKEN,
+            "ABLIT": str(int(ablit)),
+        }
+
+    def run(self, *argv: str, ablit: bool = False, offline: bool = False) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", *argv],
+            cwd=self.checkout, env=self.environment(ablit=ablit, offline=offline),
+            capture_output=True, text=True, timeout=BUILD_LIMIT_S, check=False,
+        )  # fmt: skip
+
+    def build(self, *args: str, ablit: bool = False, offline: bool = False) -> str:
+        done = self.run("doit", *args, f"target={TARGET}", ablit=ablit, offline=offline)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("site")
+    hubs = checkpoint.repos(folder / "contents")
+    checkpoint.checkout(folder / "checkout", hubs)
+    with TestHub(checkpoint.by_repo(hubs)) as hub:
+        yield Site(folder, hub)
+
+
+def made(out: str) -> set[str]:
+    return set(re.findall(r"^built   (\S+)", out, re.MULTILINE))
+
+
+def serves(site: Site, *, ablit: bool) -> str:
+    """Run the gang once, ask the smoke question, stop it; what it answered."""
+    port = free_port()
+    environ = site.environment(ablit=ablit, offline=True) | {
+        "TWINFOLD_PORT": str(port), "TWINFOLD_METRICS_PORT": str(free_port()), "TWINFOLD_MASTER_PORT": str(free_port()),
+        "TWINFOLD_CONTEXT": "4096",
+    }  # fmt: skip
+    log = site.folder / f"run-{int(ablit)}.log"
+    with log.open("wb") as out:
+        argv = [sys.executable, "-m", "supervisor", "run", "--target", TARGET, "--runner", "process"]
+        child = subprocess.Popen(argv, cwd=site.checkout, env=environ, stdout=out, stderr=out)
+    try:
+        wait_for(f"an answer ({log})", lambda: child.poll() is not None or _health(port), 120)
+        assert child.poll() is None, log.read_text()
+        question = {"model": "DeepSeek-V4.1-Flash", "messages": [{"role": "user", "content": checkpoint.QUESTION}]}
+        request = Request(f"http://127.0.0.1:{port}/v1/chat/completions", json.dumps(question).encode())
+        request.add_header("Content-Type", "application/json")
+        with urlopen(request, timeout=60) as answer:
+            return str(json.load(answer)["choices"][0]["message"]["content"])
+    finally:
+        child.terminate()
+        child.wait(60)
+
+
+def _health(port: int) -> bool:
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/health", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def test_both_variants_are_built_from_the_hub_and_served(site: Site) -> None:
+    out = site.build("-n", "2")
+    assert {"model-files", "engram-files", "checkpoint", "rank0of2", "rank1of2", "bundle"} <= made(out)
+    base = generations.current(site.state, TARGET)
+    assert base.bundle.variant == "base"
+    assert "42" in serves(site, ablit=False)
+
+    out = site.build("-n", "2", ablit=True)
+    assert {"overlay-files", "overlay-shards", "checkpoint", "rank0of2", "rank1of2", "bundle"} <= made(out)
+    assert not {"model-files", "engram-files", "tensorfold-native-amd64"} & made(out)
+    ablit = generations.current(site.state, TARGET)
+    assert ablit.bundle.variant == "ablit"
+    assert {r.entry for r in ablit.bundle.rank_caches}.isdisjoint({r.entry for r in base.bundle.rank_caches})
+    assert "42" in serves(site, ablit=True)
+
+    # back and forth, without a network: nothing is built again
+    for variant in (False, True, False):
+        out = site.build(ablit=variant, offline=True)
+        assert made(out) <= {"bundle"}
+        assert made(out) == set()
+        assert generations.current(site.state, TARGET).bundle.variant == ("ablit" if variant else "base")
+    assert len(site.hub.asked(".safetensors")) > 0
+
+
+def test_of_the_original_checkpoint_only_the_engrams_files_are_asked_for(site: Site) -> None:
+    site.build("-n", "2")
+    folder = site.state / "store" / generations.current(site.state, TARGET).bundle.engram.entry  # type: ignore[union-attr]
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "config.json", "model-00047-of-00048.safetensors", "model-00048-of-00048.safetensors", "model.safetensors.index.json",
+    ]  # fmt: skip
+    assert all(p.is_symlink() and p.resolve().is_relative_to(site.cache) for p in folder.iterdir())
+
+
+def test_a_file_of_the_cache_that_changed_is_seen_by_the_next_build_and_by_verify(site: Site) -> None:
+    site.build("-n", "2")
+    folder = site.state / "store" / generations.current(site.state, TARGET).bundle.model.entry
+    shard = (folder / "model-00007-of-00039.safetensors").resolve()
+    content, before = shard.read_bytes(), shard.stat()
+    shard.write_bytes(bytes([content[0], content[1] ^ 1]) + content[2:])
+    os.utime(shard, ns=(before.st_atime_ns, before.st_mtime_ns))
+    damaged = site.run("doit", "verify", f"target={TARGET}")
+    assert damaged.returncode == 6, damaged.stdout + damaged.stderr
+    assert "model-00007-of-00039.safetensors" in damaged.stdout
+
+    site.hub.log.clear()
+    mended = site.run("doit", "repair", f"target={TARGET}")
+    assert mended.returncode == 0, mended.stdout + mended.stderr
+    assert {a.path.rpartition("/")[2] for a in site.hub.log if a.method == "GET"} == {"model-00007-of-00039.safetensors"}
+    assert site.run("doit", "verify", f"target={TARGET}").returncode == 0
+    assert made(site.build(offline=True)) == set()
+
+
+def test_gc_never_deletes_in_the_hubs_cache(site: Site) -> None:
+    site.build("-n", "2")
+    before = sorted(p for p in site.cache.rglob("*"))
+    for path in (site.state / "generations" / TARGET).iterdir():
+        path.unlink()
+    (site.checkout / "lockfiles" / f"{TARGET}.toml").rename(site.folder / "away.toml")
+    try:
+        done = site.run("doit", "gc", "target=nothing")
+        assert sorted(p for p in site.cache.rglob("*")) == before, done.stdout + done.stderr
+    finally:
+        (site.folder / "away.toml").rename(site.checkout / "lockfiles" / f"{TARGET}.toml")

@@ -224,6 +224,10 @@ class Places:
     hf_cache: Path | None = setting(
         optional(path), None, "the hub's cache, kept as it is (default: ~/.cache/huggingface/hub)", change=Change.BUILD
     )
+    build_socket: Path | None = setting(
+        optional(path), None, "socket of the Docker daemon that compiles an engine (default: /var/run/docker.sock)",
+        change=Change.BUILD, recipe=False,
+    )  # fmt: skip
     kit_files: Path | None = setting(
         optional(path), None, "folder of what the kit's own tools made (RoPE tables, routing bias)", change=Change.BUILD
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from build.artefacts import images as image_artefacts
-from build.bundle import Bundle, Engine, ImageRef, NodeTool, StoreRef, to_json
+from build.bundle import Bundle, Engine, ImageRef, Needs, NodeTool, StoreRef, to_json
 from build.graph.jobs import Job
 
 BUILDER, VERSION = "bundle", 3
@@ -37,6 +37,7 @@ def write(job: Job) -> None:
         engram=ref("engram"),
         image={job.artefact.platform: image("image")},
         node_tool={job.artefact.platform: NodeTool(ref("node_tool", params["node_tool"]), image("node_image"))},
+        needs=Needs(**params.get("needs", {})),
         smoke=(params["smoke"][0], params["smoke"][1]),
         model_revision=records["model"].output[:40],
     )

@@ -56,7 +56,18 @@ def _argument(job: Job, value: object) -> tuple[bool, object]:
 
 def all_builders() -> Mapping[str, Builder]:
     """Name -> builder."""
-    from build.artefacts import bundles, hub_files, overlay, rank_cache, served, sources, toolchain
+    from build.artefacts import (
+        bundles,
+        engine_source,
+        git_source,
+        hub_files,
+        kits,
+        overlay,
+        rank_cache,
+        served,
+        sources,
+        toolchain,
+    )  # fmt: skip
     from build.artefacts import images as image_artefacts
 
     return {
@@ -68,6 +79,12 @@ def all_builders() -> Mapping[str, Builder]:
         hub_files.BUILDER: hub_files.fetch,
         served.BUILDER: served.lay_out,
         overlay.BUILDER: overlay.rewrite,
+        git_source.BUILDER: git_source.fetch,
+        kits.BUILDER: kits.assemble,
+        engine_source.BUILDER: engine_source.compile_engine,
+        engine_source.PART_BUILDER: engine_source.take_program,
+        engine_source.BASE_BUILDER: engine_source.describe_base,
+        engine_source.IMAGE_BUILDER: engine_source.build_image,
         rank_cache.BUILDER: rank_cache.pack,
         rank_cache.CHECK_BUILDER: rank_cache.check,
         image_artefacts.BUILDER: image_artefacts.build,

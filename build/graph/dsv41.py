@@ -8,11 +8,11 @@ rank caches.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from build.artefacts import bundles, hub_files, overlay, rank_cache, served, sources, toolchain
+from build.artefacts import bundles, engine_source, git_source, hub_files, kits, overlay, rank_cache, served, sources, toolchain
 from build.errors import PinsMissing, UsageError
 from build.graph import targets
 from build.graph.builders import PYTHON
@@ -25,6 +25,7 @@ from build.locks.pins import Lock
 ABLIT = "ablit"
 KIND = "checkpoint"
 PATCHES = "patches"
+NEEDS = {"gpu": True, "infiniband": True, "memlock": True}  # of a rank's container (engine contract, Containers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +186,39 @@ def artefacts(wanted: Wanted, lock: Lock, world: int, target: str, site: Site) -
     platforms = sorted({site.host, *wanted.platforms})
     return (
         toolchain.artefact(pin),
-        *targets.engine(wanted.engine.folder, platforms, site),
+        *(targets.engine(wanted.engine.folder, platforms, site) if wanted.engine.folder else _engine(wanted, lock, site.host)),
         *targets.node_tool(platforms, site),
         *_model(wanted, lock, site.variant),
-        *_derived(wanted, site),
+        *_derived(wanted, lock, site),
         *(made for rank in range(world) for made in rank_cache.artefacts(rank, world, *targets.packing(site.host))),
-        targets.bundle(wanted, world, target, site),
+        _bundle(wanted, world, target, site),
     )
+
+
+def _bundle(wanted: Wanted, world: int, target: str, site: Site) -> Artefact:
+    """The bundle; an engine from source asks for the node's GPU and ports, the stand-in for nothing."""
+    made = targets.bundle(wanted, world, target, site)
+    return made if wanted.engine.folder else replace(made, params={**made.params, "needs": NEEDS})
+
+
+def _engine(wanted: Wanted, lock: Lock, host: str) -> tuple[Artefact, ...]:
+    """The engine from its commit and patches, compiled in the base; then its programs one by one, and the image of them."""
+    source, base = lock.git("engine"), wanted.base_image
+    if base is None:
+        raise UsageError("an engine that is built from source needs a [base_image]")
+    image, series = lock.image("base_image", base.platform), lock.git(PATCHES)
+    assert source is not None
+    assert image is not None
+    patched = wanted.patches is not None and series is not None
+    made = [git_source.artefact("patch-series", series)] if patched and series else []
+    patches = lock.series(PATCHES) if patched else ()
+    folder = wanted.patches.folder if wanted.patches else ""
+    tree = git_source.artefact("engine-source", source, patches, "patch-series", folder)
+    engine = engine_source.artefact("engine", tree.name, image, wanted.engine.build, base.platform)
+    below = engine_source.base_artefact("base-image", image)
+    names = {binary: targets.program_name(role, host) for role, binary in targets.PROGRAMS.items()}
+    programs = [engine_source.program(name, binary, engine.name, base.platform) for binary, name in names.items()]
+    return (*made, tree, engine, below, *programs, engine_source.image_artefact(host, below.name, names))
 
 
 def _model(wanted: Wanted, lock: Lock, variant: str) -> tuple[Artefact, ...]:
@@ -218,15 +245,20 @@ def snapshot(lock: Lock, name: str) -> Snapshot:
     return Snapshot(pin.repo, pin.revision, tuple(files))
 
 
-def _derived(wanted: Wanted, site: Site) -> tuple[Artefact, ...]:
-    """Token map and kit, by the stored deriver."""
+def _derived(wanted: Wanted, lock: Lock, site: Site) -> tuple[Artefact, ...]:
+    """Token map by the stored deriver; the kit of its commit, or derived too."""
     code = ["build/__init__.py", "build/errors.py", "build/artefacts/inputs.py"]
     token_map: list[object] = ["in:model", f"out:{bundles.TOKEN_MAP}"]
+    deriver = sources.artefact("deriver", site.checkout, "", code, site.hash_file)
+    mapped = _python("token-map", "token_map", token_map, {"model": "checkpoint"})
+    pin = lock.git("kit")
+    if not wanted.kit.repo or pin is None:
+        return (deriver, mapped, _python("kit", "kit", ["out:", wanted.window_tokens], {}))
+    tree = git_source.artefact("kit-source", pin)
     return (
-        sources.artefact("deriver", site.checkout, "", code, site.hash_file),
-        _python("token-map", "token_map", token_map, {"model": "checkpoint"}),
-        _python("kit", "kit", ["out:", wanted.window_tokens], {}),
-    )
+        deriver, mapped, tree,
+        kits.artefact("kit", tree.name, wanted.kit.folder, wanted.kit.not_in_git, wanted.window_tokens),
+    )  # fmt: skip
 
 
 def _python(name: str, call: str, args: list[object], inputs: Mapping[str, str]) -> Artefact:

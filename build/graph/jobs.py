@@ -26,6 +26,9 @@ def _library() -> Hub:
     return LibraryHub()
 
 
+DOCKER_SOCKET = "/var/run/docker.sock"
+
+
 @dataclass(frozen=True, slots=True)
 class HubAccess:
     """The hub's cache on this machine, how to reach the hub, and where a person hears of it."""
@@ -52,6 +55,7 @@ class Toolbox:
     state: Path
     hub: HubAccess
     kit_files: Path | None = None
+    docker_socket: str = DOCKER_SOCKET
 
     @property
     def shelf(self) -> Shelf:

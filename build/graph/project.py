@@ -18,7 +18,7 @@ from build.errors import BuildFailed, OutputDiffers, UsageError
 from build.graph import dsv41, graph, targets
 from build.graph.builders import builder
 from build.graph.graph import Artefact, Resolved
-from build.graph.jobs import HubAccess, Job, Toolbox
+from build.graph.jobs import DOCKER_SOCKET, HubAccess, Job, Toolbox
 from build.graph.processes import Children
 from build.graph.report import Report
 from build.locks import lockfile
@@ -185,6 +185,7 @@ class Project:
             self.state,
             HubAccess(self.places.hub_cache, self.fingerprints.git_blob, say=self.report.line, show=self.report.extra),
             self.places.kit_files,
+            str(self.places.build_socket or DOCKER_SOCKET),
         )
 
     def not_locked(self) -> tuple[str, ...]:

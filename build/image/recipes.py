@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from build.image.assemble import ImageConfig, assemble
+from build.image.assemble import BaseImage, ImageConfig, assemble
 from build.image.identity import ImageIdentity
 from build.image.layers import Layer, Placed
 from build.image.oci import Platform
@@ -17,6 +17,7 @@ from build.image.oci import Platform
 VERSION = 1
 # A host that answers to no name on the network: a daemon that lacks the image never asks a registry for it.
 ENGINE_REPOSITORY = "localhost/twinfold/demo-engine"
+NATIVE_REPOSITORY = "localhost/twinfold/engine"
 NODE_REPOSITORY = "localhost/twinfold/node"
 BINARIES_AT = "/usr/local/bin"
 NODE_TOOL_AT = "/twinfold-node"
@@ -35,6 +36,12 @@ def engine_image(binaries: Mapping[str, Path], platform: Platform, out: Path) ->
         Layer("engine", tuple(Placed(path, f"{BINARIES_AT}/{name}") for name, path in sorted(binaries.items()))),
     )
     return assemble(layers, ImageConfig(ENGINE_REPOSITORY, platform, env=(("PATH", BINARIES_AT),)), None, out)
+
+
+def engine_on_base(binaries: Mapping[str, Path], platform: Platform, base: BaseImage, out: Path) -> ImageIdentity:
+    """The engine's programs, by their names under /usr/local/bin, on the base that they were compiled in."""
+    layer = Layer("engine", tuple(Placed(path, f"{BINARIES_AT}/{name}") for name, path in sorted(binaries.items())))
+    return assemble((layer,), ImageConfig(NATIVE_REPOSITORY, platform), base, out)
 
 
 def node_image(tool: Path, platform: Platform, out: Path) -> ImageIdentity:

@@ -7,29 +7,61 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from build.artefacts import images, toolchain
-from build.errors import PinsMissing, UsageError
-from build.graph import graph, targets
+from build.errors import BuildFailed, PinsMissing, UsageError
+from build.graph import dsv41, graph, targets
 from build.graph.graph import Resolved
 from build.graph.project import Project
-from build.locks import lockfile, pins
+from build.hub.files import Snapshot
+from build.locks import lockfile, pins, resolve
 from build.locks.pins import Difference, Lock
 from build.store import durable
 
 
 def pin(project: Project, only: frozenset[str]) -> list[str]:
-    """Pin what can be pinned from this machine; what changed, a line each."""
-    _known(only, {toolchain.NAME})
-    wanted = targets.read_wanted(project.checkout, project.target)
+    """Pin what can be pinned from this machine; what changed, a line each.
+
+    What was resolved is kept even where something else could not be: then the first error is raised, the others are said.
+    """
+    wish = dsv41.read_wanted(project.checkout, project.target) if dsv41.is_one(project.checkout, project.target) else None
+    _known(only, {toolchain.NAME, *(resolve.names(wish) if wish else ())})
+    zig = wish.zig if wish else targets.read_wanted(project.checkout, project.target).zig
+    lock, lines = project.lock, []
+    if not only or toolchain.NAME in only:
+        new = _toolchain(project, zig)
+        if lock.toolchain(new.name, new.platform) != new:
+            lock = pins.pinned(lock, new)
+            lines.append(f"pinned  {new.name} {new.version} for {new.platform}: {new.sha256[:12]}")
+    rest = only - {toolchain.NAME}
+    if wish is None or (only and not rest):
+        if lines:
+            _save(project, lock)
+        return lines
+    found = resolve.resolve(wish, lock, rest, _hub_snapshot)
+    if found.lock != project.lock:
+        _save(project, found.lock)
+    lines += found.lines
+    if found.errors:
+        for line in [*lines, *(f"failed  {error}" for error in found.errors[1:])]:
+            project.report.line(line)
+        raise found.errors[0]
+    return lines
+
+
+def _toolchain(project: Project, zig: str) -> pins.ToolchainPin:
     wheel = toolchain.installed()
-    if wheel.version != wanted.zig:
-        raise PinsMissing(
-            f"the target wants zig {wanted.zig}, the installed wheel is {wheel.version}: install lockfiles/python.txt"
-        )
-    new = toolchain.pin_of(wheel, project.host)
-    if project.lock.toolchain(new.name, new.platform) == new:
-        return []
-    _save(project, pins.pinned(project.lock, new))
-    return [f"pinned  {new.name} {new.version} for {new.platform}: {new.sha256[:12]}"]
+    if wheel.version != zig:
+        raise PinsMissing(f"the target wants zig {zig}, the installed wheel is {wheel.version}: install lockfiles/python.txt")
+    return toolchain.pin_of(wheel, project.host)
+
+
+def _hub_snapshot(repo: str, ref: str) -> Snapshot:
+    from build.hub.client import LibraryHub
+    from build.hub.source import Trouble
+
+    try:
+        return LibraryHub().snapshot(repo, ref)
+    except Trouble as trouble:
+        raise BuildFailed(f"{repo}: {trouble}: is the hub reachable from this machine?") from None
 
 
 def record(project: Project, only: frozenset[str]) -> list[str]:

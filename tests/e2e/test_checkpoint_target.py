@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import pytest
 from build.store import generations
 from tests.testing import checkpoint
 from tests.testing.checkpoint import TARGET
+from tests.testing.demo import built_store
 from tests.testing.hub import TOKEN, TestHub
 from tests.testing.standin import free_port, wait_for
 
@@ -71,8 +73,20 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
     hubs = checkpoint.repos(folder / "contents")
     checkpoint.checkout(folder / "checkout", hubs)
+    lend_programs(folder / "state" / "store")
     with TestHub(checkpoint.by_repo(hubs)) as hub:
         yield Site(folder, hub)
+
+
+def lend_programs(store: Path) -> None:
+    """The demo's binaries and images, whose keys are the same here: compiling them again is another test's work."""
+    lender, _ = built_store()
+    store.mkdir(parents=True)
+    for path in lender.glob("*.json"):
+        entry = path.name.removesuffix(".json")
+        if re.search(r"-(tensorfold|tf-dsv41|twinfold-node|engine-image|node-image|toolchain)", entry):
+            shutil.copytree(lender / entry, store / entry, symlinks=True)
+            shutil.copy2(path, store / path.name)
 
 
 def made(out: str) -> set[str]:

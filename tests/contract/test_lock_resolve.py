@@ -5,16 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import shutil
-import socket
 import subprocess
 import tarfile
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
 import pytest
 
@@ -25,11 +21,10 @@ from build.image import registry
 from build.image.oci import parse_platform
 from build.locks import lockfile, resolve
 from build.locks.pins import Lock, ToolchainPin
+from tests.testing import registry as registries
 from tests.testing.hub import TOKEN, Repo, TestHub
-from tests.testing.standin import free_port
 
 COMMIT = "1" * 40
-REGISTRY = shutil.which("docker-registry")
 
 
 def git(folder: Path, *argv: str) -> str:
@@ -59,55 +54,12 @@ def source(tmp_path: Path) -> Path:
 @pytest.fixture
 def images(tmp_path: Path) -> Iterator[str]:
     """A registry with one small image for linux/arm64; its reference."""
-    assert REGISTRY, "docker-registry is not installed"
-    port = free_port()
-    config = tmp_path / "registry.yml"
-    config.write_text(
-        f"version: 0.1\nlog:\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: {tmp_path / 'registry'}\n"
-        f"http:\n  addr: 127.0.0.1:{port}\n"
-    )
-    with (tmp_path / "registry.log").open("wb") as log:
-        server = subprocess.Popen([REGISTRY, "serve", str(config)], stdout=log, stderr=log)
-    try:
-        end = time.monotonic() + 60
-        while True:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            assert time.monotonic() < end
-            time.sleep(0.05)
-        push(f"http://127.0.0.1:{port}/v2/base/image", "26.07")
-        yield f"127.0.0.1:{port}/base/image:26.07"
-    finally:
-        server.terminate()
-        server.wait()
-
-
-def call(url: str, method: str, body: bytes = b"", kind: str = "application/octet-stream") -> Any:
-    request = Request(url, body or None, {"Content-Type": kind}, method=method)
-    with urlopen(request, timeout=30) as answer:
-        return answer.headers
-
-
-def push(root: str, tag: str) -> None:
-    """Put an image there by hand, by the distribution API."""
-
-    def blob(content: bytes) -> dict[str, object]:
-        digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
-        where = call(f"{root}/blobs/uploads/", "POST")["Location"]
-        call(f"{where}{'&' if '?' in where else '?'}digest={digest}", "PUT", content)
-        return {"digest": digest, "size": len(content)}
-
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         tar.addfile(tarfile.TarInfo("etc"), None)
-    diff_id = f"sha256:{hashlib.sha256(layer.getvalue()).hexdigest()}"
-    document = {"architecture": "arm64", "os": "linux", "config": {}, "rootfs": {"type": "layers", "diff_ids": [diff_id]}}
-    config = {"mediaType": "application/vnd.docker.container.image.v1+json", **blob(json.dumps(document).encode())}
-    layers = [{"mediaType": "application/vnd.docker.image.rootfs.diff.tar", **blob(layer.getvalue())}]
-    kind = "application/vnd.docker.distribution.manifest.v2+json"
-    manifest = json.dumps({"schemaVersion": 2, "mediaType": kind, "config": config, "layers": layers}).encode()
-    call(f"{root}/manifests/{tag}", "PUT", manifest, kind)
+    with registries.registry(tmp_path / "registry") as host:
+        registries.push(f"{host}/base/image", "26.07", [layer.getvalue()], "arm64")
+        yield f"{host}/base/image:26.07"
 
 
 def wanted(source: Path, image: str) -> Wanted:
@@ -129,7 +81,6 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[TestHub]:
         yield made
 
 
-@pytest.mark.skipif(REGISTRY is None, reason="docker-registry is not installed")
 def test_every_kind_of_ref_is_pinned_and_the_file_keeps_its_comments(
     source: Path, images: str, hub: TestHub, tmp_path: Path
 ) -> None:
@@ -173,24 +124,21 @@ def test_every_kind_of_ref_is_pinned_and_the_file_keeps_its_comments(
     assert resolve.resolve(wish, lock, frozenset(), client.snapshot).lines == ()
 
 
-@pytest.mark.skipif(REGISTRY is None, reason="docker-registry is not installed")
 def test_a_digest_that_is_pinned_is_completed_and_never_moved(source: Path, images: str, hub: TestHub) -> None:
     wish = wanted(source, images)
     only = frozenset({"base_image"})
     first = resolve.resolve(wish, Lock(), only, LibraryHub(hub.endpoint, TOKEN).snapshot).lock.images[0]
-    host, _, _ = images.partition("/")
-    push_other(f"http://{host}/v2/base/image")
+    move_tag(images)
     bare = replace(first, manifest="", config="", blobs=(), diff_ids=())
     again = resolve.resolve(wish, Lock(images=(bare,)), only, LibraryHub(hub.endpoint, TOKEN).snapshot)
     assert again.lock.images == (first,)
 
 
-def push_other(root: str) -> None:
-    """Move the tag: the same layers under a config that says something else."""
-    name = root.removeprefix("http://").replace("/v2/", "/")
-    old = registry.Registry(registry.parse(f"{name}:26.07")).find(parse_platform("linux/arm64"))
-    manifest = json.loads(old.manifest) | {"annotations": {"moved": "yes"}}
-    call(f"{root}/manifests/26.07", "PUT", json.dumps(manifest).encode(), manifest["mediaType"])
+def move_tag(reference: str) -> None:
+    """Let the tag name another manifest of the same layers."""
+    name, _, tag = reference.rpartition(":")
+    old = registry.Registry(registry.parse(reference)).find(parse_platform("linux/arm64"))
+    registries.put(name, tag, json.loads(old.manifest) | {"annotations": {"moved": "yes"}})
 
 
 def test_only_what_is_asked_for_is_pinned_anew(source: Path, hub: TestHub) -> None:

@@ -39,7 +39,7 @@ def write(job: Job) -> None:
         node_tool={job.artefact.platform: NodeTool(ref("node_tool", params["node_tool"]), image("node_image"))},
         needs=Needs(**params.get("needs", {})),
         smoke=(params["smoke"][0], params["smoke"][1]),
-        model_revision=records["model"].output[:40],
+        model_revision=params.get("model_revision") or records["model"].output[:40],
     )
     job.out.mkdir()
     (job.out / FILE).write_text(to_json(bundle), encoding="utf-8")

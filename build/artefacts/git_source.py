@@ -18,7 +18,14 @@ from build.store.hashing import sha256_file
 
 BUILDER, VERSION = "git", 1
 # never a question to a person, never a hook or a filter of this user's
-GIT = ("env", "GIT_TERMINAL_PROMPT=0", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_LFS_SKIP_SMUDGE=1", "git")
+GIT = (
+    "/usr/bin/env",
+    "GIT_TERMINAL_PROMPT=0",
+    "GIT_CONFIG_GLOBAL=/dev/null",
+    "GIT_CONFIG_NOSYSTEM=1",
+    "GIT_LFS_SKIP_SMUDGE=1",
+    "git",
+)
 
 
 def artefact(name: str, pin: GitPin, patches: Sequence[PatchPin] = (), series: str = "", folder: str = "") -> Artefact:

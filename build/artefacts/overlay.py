@@ -74,7 +74,10 @@ def _places(file: Path) -> Iterator[tuple[str, Place]]:
         length = int.from_bytes(opened.read(8), "little")
         if not 2 <= length <= HEADER_LIMIT_BYTES:
             raise ValueError("its header's length is impossible")
-        header: dict[str, Any] = json.loads(opened.read(length))
+        text = opened.read(length)
+        if len(text) != length:
+            raise ValueError("its header is cut off")
+        header: dict[str, Any] = json.loads(text)
     size = file.stat().st_size
     for name, entry in header.items():
         if name == "__metadata__":

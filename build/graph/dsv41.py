@@ -191,14 +191,18 @@ def artefacts(wanted: Wanted, lock: Lock, world: int, target: str, site: Site) -
         *_model(wanted, lock, site.variant),
         *_derived(wanted, lock, site),
         *(made for rank in range(world) for made in rank_cache.artefacts(rank, world, *targets.packing(site.host))),
-        _bundle(wanted, world, target, site),
+        _bundle(wanted, lock, world, target, site),
     )
 
 
-def _bundle(wanted: Wanted, world: int, target: str, site: Site) -> Artefact:
+def _bundle(wanted: Wanted, lock: Lock, world: int, target: str, site: Site) -> Artefact:
     """The bundle; an engine from source asks for the node's GPU and ports, the stand-in for nothing."""
     made = targets.bundle(wanted, world, target, site)
-    return made if wanted.engine.folder else replace(made, params={**made.params, "needs": NEEDS})
+    model = lock.hub("model")
+    more: dict[str, object] = {"model_revision": model.revision} if model else {}
+    if not wanted.engine.folder:
+        more["needs"] = NEEDS
+    return replace(made, params={**made.params, **more})
 
 
 def _engine(wanted: Wanted, lock: Lock, host: str) -> tuple[Artefact, ...]:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from build.bundle import Bundle, StoreRef
 from build.errors import StoreDamaged, UsageError
-from build.store import generations
 from supervisor.configuration import Configuration
 from supervisor.engine.contract import RankCommand, RankPaths, gang_commands, spec_hash
 from supervisor.engine.facts import connectable
 from supervisor.fleet import address
 from supervisor.fleet.hosts import HEAD, Host, hosts, nodes_of
 from supervisor.fleet.site import Site
+from supervisor.gang.outside import of_variant, outside_mounts
 from supervisor.memory.ladder import Ladder
 from supervisor.memory.plan import NodePlan, choose_context
 from supervisor.memory.policy import gate_need_bytes
@@ -100,6 +100,7 @@ class Blueprint:
             return ()
         entries = sorted({ref.entry for ref in self._refs(rank)})
         mounts = [Mount(site.store / entry, str(IN_CONTAINER / entry)) for entry in entries]
+        mounts += [Mount(at, inside) for at, inside in outside_mounts(self.store, self._refs(rank), site.store)]
         if site.cache:
             mounts.append(Mount(site.cache, CACHE_IN_CONTAINER, read_only=False))
         key = self.configuration.serve.api_key_file
@@ -213,8 +214,8 @@ class Plan:
 
 def blueprint(configuration: Configuration) -> Blueprint:
     """The blueprint of the current generation; an error that says to run ``doit`` where there is none."""
-    state, workers = configuration.state_dir, configuration.workers
-    generation = generations.current(state, configuration.places.target)
+    workers = configuration.workers
+    generation = of_variant(configuration)
     found = hosts(workers, generation.bundle.world_size)
     if len(found) > 1 and configuration.serve.runner != "docker":
         raise UsageError(f"worker = {workers.worker}: ranks on other hosts run in containers: set runner to docker")

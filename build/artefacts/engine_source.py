@@ -17,9 +17,7 @@ from build.errors import BuildFailed
 from build.graph.graph import Artefact
 from build.graph.jobs import Job
 from build.image import recipes as image_recipes
-from build.image import registry
 from build.image.assemble import BaseImage
-from build.image.containers import Run, run_once
 from build.image.oci import parse_platform
 from build.locks.pins import ImagePin
 from build.store.hashing import sha256_bytes
@@ -61,12 +59,15 @@ def image_artefact(platform: str, base: str, programs: Mapping[str, str]) -> Art
 
 def by_digest(reference: str, digest: str) -> str:
     """``host/repository@sha256:…`` of a reference: its tag may have moved since."""
-    name = registry.parse(reference)
-    return f"{name.host}/{name.repository}@{digest}"
+    name = reference.partition("@")[0]
+    host, _, rest = name.partition("/")
+    return f"{host}/{rest.partition(':')[0]}@{digest}"
 
 
 def compile_engine(job: Job) -> None:
     """Run the build in its container; ``BuildFailed`` names the log where it fails."""
+    from build.image.containers import Run, run_once
+
     params = job.artefact.params
     if job.artefact.platform != toolchain.host():
         raise BuildFailed(
@@ -121,6 +122,8 @@ def take_program(job: Job) -> None:
 
 def describe_base(job: Job) -> None:
     """Ask the registry for what the digest names."""
+    from build.image import registry
+
     params = job.artefact.params
     name = registry.parse(by_digest(str(params["reference"]), str(params["digest"])))
     found = registry.Registry(name).find(parse_platform(str(params["platform"])))
@@ -131,6 +134,8 @@ def describe_base(job: Job) -> None:
 
 def build_image(job: Job) -> None:
     """Assemble the image: one layer of programs on the base's own."""
+    from build.image import registry
+
     base = job.inputs["base"]
     manifest, config = (base / MANIFEST).read_bytes(), (base / CONFIG).read_bytes()
     params = job.records["base"].params

@@ -75,12 +75,12 @@ def compile_engine(job: Job) -> None:
         )
     wheels = job.tools.wheels
     toolchain.verify(wheels, (job.inputs["toolchain"] / toolchain.MANIFEST).read_bytes(), job.tools.hash_file)
-    source, out, cache = job.scratch / "source", job.scratch / "out", job.scratch / "cache"
+    source, out, cache = job.scratch / "source", job.scratch / "out", job.tools.cache / "native"
     shutil.copytree(job.inputs["source"], source, symlinks=True)
     for folder, _, _ in os.walk(source):
         Path(folder).chmod(0o755)
     out.mkdir()
-    cache.mkdir()
+    cache.mkdir(parents=True, exist_ok=True)
     words = [f"{ZIG_AT}/zig" if n == 0 and w == "zig" else w for n, w in enumerate(params["command"])]
     run = Run(
         image=str(params["base"]),

@@ -6,16 +6,23 @@ The checker is no input of the weight file: a changed checker reads 98 GiB again
 from __future__ import annotations
 
 import json
+import os
+import re
+from pathlib import Path
 
 from build.errors import BuildFailed
 from build.graph.graph import Artefact
 from build.graph.jobs import Job
+from build.hub import space
+from build.store.hashing import walk
 
 BUILDER, VERSION = "rank-cache", 1
 CHECK_BUILDER, CHECK_VERSION = "rank-check", 1
 WORLDS = (1, 2, 4)  # what the packer takes (engine contract)
 PACKER, CHECKER = "tf-dsv41-rank-cache", "tf-dsv41-check"
 REPORT = "checked.json"
+PROGRESS = re.compile(rb"\d+ of \d+ MiB")
+LOG_END_BYTES = 4096
 
 
 def name(rank: int, world: int) -> str:
@@ -38,11 +45,25 @@ def artefacts(rank: int, world: int, packer: str, checker: str) -> tuple[Artefac
 
 def pack(job: Job) -> None:
     """Run the packer; ``BuildFailed`` where it says no, or speaks of another rank."""
+    need = sum(p.stat().st_size for p, _ in walk(job.inputs["model"]) if p.is_file()) // int(job.artefact.params["world"])
+    space.require(job.artefact.name, [space.Need(job.out.parent, need)])
+    job.tools.hub.show(lambda: progress(job.tools.logs / f"{job.artefact.name}.log"))
     job.out.mkdir()
     done = job.run(str(job.inputs["packer"] / PACKER), str(job.inputs["model"]), str(job.out), *_ranks(job))
     told = _last_json(done.stdout)
     if [str(told.get("rank")), str(told.get("world"))] != _ranks(job):
         raise BuildFailed(f"{job.artefact.name}: the packer reports another rank: {done.stdout.strip()[-200:]}")
+
+
+def progress(log: Path) -> str:
+    """The packer's last word on how far it is: ``rank R of W: X of Y MiB``, on stderr (engine contract); "" before the first."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_END_BYTES))
+            found = PROGRESS.findall(file.read())
+    except OSError:
+        return ""
+    return found[-1].decode() if found else ""
 
 
 def check(job: Job) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from build.artefacts import overlay
+from build.artefacts import overlay, rank_cache
 from build.artefacts.overlay import Place, places
 from build.demo.safetensors import Tensor, write_file
 from build.errors import BuildFailed
@@ -63,3 +63,10 @@ def test_a_tensor_outside_its_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(len(header).to_bytes(8, "little") + header + b"123")
     with pytest.raises(BuildFailed, match="a lies outside it"):
         dict[str, Place](places(tmp_path / "x"))
+
+
+def test_the_packers_last_word_is_its_progress(tmp_path: Path) -> None:
+    log = tmp_path / "rank0of2.log"
+    assert rank_cache.progress(log) == ""
+    log.write_text("rank 0 of 2: 8192 of 100352 MiB\nrank 0 of 2: 16384 of 100352 MiB\n")
+    assert rank_cache.progress(log) == "16384 of 100352 MiB"

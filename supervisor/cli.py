@@ -90,6 +90,8 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--strict", action="store_true", help="exit 1 on warnings too")
     doctor.add_argument("--from", dest="folder", metavar="DIR", type=Path, help="judge a folder of captured outputs")
     doctor.add_argument("--save", metavar="DIR", type=Path, help="also save what the nodes printed, for --from")
+    plan = _command(commands, "plan", "what memory a launch needs on each node, and what the answer rests on")
+    plan.add_argument("--json", action="store_true", help="for programs")
     status = _command(commands, "status", "what the supervisor, or what it left, is doing")
     status.add_argument("--json", action="store_true", help="for programs")
     status.add_argument("--watch", action="store_true", help="again every second, with curves; Ctrl-C ends it")

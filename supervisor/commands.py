@@ -41,6 +41,31 @@ def doctor(args: Namespace, sources: Sources) -> int:
     return examine(configure(sources), args)
 
 
+def plan(args: Namespace, sources: Sources) -> int:
+    """``supervisor plan``: what memory a launch needs on each node, and what the answer rests on; 3 where it does not fit."""
+    from supervisor.gang import gate
+    from supervisor.gang.launch import blueprint
+    from supervisor.memory import report
+
+    one = configure(sources)
+    planned = blueprint(one)
+    nodes = list(dict.fromkeys(planned.nodes))
+    head = gate.available_bytes(one.memory)
+    available = {node: head if node == nodes[0] else None for node in nodes}
+    rests_on = ("context", "parallel", "min_avail_gib", "launch_gate_gib", "context_bytes_per_token", "target", "state_dir")
+    shown = tuple((name, str(_value(one, name)), one.origins[name].where) for name in rests_on)
+    asked = report.Asked(one.serve.context, planned.bundle.window_tokens, one.memory.floor_bytes, one.memory.min_avail_gib, shown)
+    found = report.report(asked, [planned.node_plan(available[node] or 0, node) for node in nodes], available)
+    print(json.dumps(found, indent=1) if args.json else report.as_text(found))
+    if found["refused"]:
+        raise Refused(found["refused"])
+    return 0
+
+
+def _value(one: Configuration, name: str) -> object:
+    return next(getattr(group, name) for group in (one.serve, one.memory, one.places) if hasattr(group, name))
+
+
 def status(args: Namespace, sources: Sources) -> int:
     """``supervisor status``: of the supervisor, or of what runs without one."""
     from supervisor.status.text import as_text

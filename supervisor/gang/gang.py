@@ -25,6 +25,7 @@ from supervisor.gang.board import Board
 from supervisor.gang.launch import Blueprint, Plan, blueprint
 from supervisor.gang.rungs import Rungs
 from supervisor.gang.watchers import EngineWatch, RankWatch, stop_all
+from supervisor.guard.choice import tool
 from supervisor.guard.guards import Guards, NoGuards
 from supervisor.guard.spec import Limits
 from supervisor.machine import Effect, Event, Phase, State
@@ -153,6 +154,8 @@ class Gang:
             _check_world(one, self._board.state)
             gate.check_ports(one)
             self._nodes.prepare(one, launch.cancelled, self._voice.say)
+            if one.gate_on_free:
+                gate.drop_own_pages(one, tool(one), self._voice.say)
             plan = gate.plan_when_it_fits(one, launch.cancelled, self._voice.say)
         except gate.Cancelled:
             return

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from build.errors import Refused
 from build.facts import read_meminfo
@@ -14,6 +16,7 @@ from supervisor.memory.policy import Gate, GateState, GateVerdict, GateWatch, Sa
 from supervisor.settings import Memory
 
 Say = Callable[[str], None]
+DROP_S = 300.0
 LEAST_CONTEXT = 1024  # the smallest that a setting can ask for
 
 
@@ -38,6 +41,18 @@ def available_bytes(memory: Memory) -> int:
         return read_meminfo(memory.proc_root).available_bytes
     except (OSError, ValueError) as error:
         raise Refused(f"{memory.proc_root}/meminfo cannot be read ({error}): set proc_root") from None
+
+
+def drop_own_pages(one: Blueprint, tool: Path, say: Say) -> None:
+    """Give back the page cache of what the launch will load: copying and hashing left it there, and a device cannot have it."""
+    paths = [str(path) for path in one.loaded_paths]
+    try:
+        done = subprocess.run([str(tool), "drop", "--", *paths], capture_output=True, timeout=DROP_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        say(f"the page cache of our own files could not be dropped: {error}")
+        return
+    if done.returncode:
+        say(f"not all page cache of our own files was dropped: {done.stderr.decode(errors='replace').strip()}")
 
 
 def plan_when_it_fits(one: Blueprint, cancelled: threading.Event, say: Say) -> Plan:

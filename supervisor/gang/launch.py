@@ -14,6 +14,7 @@ from supervisor.fleet import address
 from supervisor.fleet.hosts import HEAD, Host, hosts, nodes_of
 from supervisor.fleet.site import Site
 from supervisor.gang.outside import of_variant, outside_mounts
+from supervisor.memory.figures import published
 from supervisor.memory.ladder import Ladder
 from supervisor.memory.plan import NodePlan, choose_context
 from supervisor.memory.policy import gate_need_bytes
@@ -44,6 +45,12 @@ class Blueprint:
     def asked_context(self) -> int | str:
         """What may be asked for on the ladder's rung."""
         return self.ladder.bounded(self.configuration.serve.context, self.bundle.window_tokens)
+
+    @property
+    def loaded_paths(self) -> tuple[Path, ...]:
+        """What this node's ranks read when they start."""
+        ranks = next(host.ranks for host in self.hosts if host.name == HEAD)
+        return tuple(sorted({ref.under(self.store) for rank in ranks for ref in self._refs(rank)}))
 
     @property
     def gate_on_free(self) -> bool:
@@ -116,8 +123,11 @@ class Blueprint:
     def node_plan(self, available_bytes: int, node: str = HEAD) -> NodePlan:
         """What the ranks of a node need."""
         ranks = next(host.ranks for host in self.hosts if host.name == node)
-        per_token = self.configuration.memory.context_bytes_per_token * len(ranks)
-        return NodePlan(node, available_bytes, sum(self.bundle.rank_cache_bytes[rank] for rank in ranks), per_token)
+        figures = published(self.bundle.target)
+        each = self.configuration.memory.context_bytes_per_token
+        each += figures.state_bytes_per_token * self.configuration.serve.parallel
+        weights = sum(self.bundle.rank_cache_bytes[rank] for rank in ranks)
+        return NodePlan(node, available_bytes, weights, each * len(ranks), figures.scratch_bytes * len(ranks))
 
     def need_bytes(self, context_tokens: int) -> int:
         """What must be available here before a launch: the plan's need, the floor beside it, or what the user asks for."""

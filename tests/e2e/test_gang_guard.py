@@ -157,3 +157,26 @@ def test_without_a_supervisor_the_gang_serves_for_orphan_s_and_then_ends_in_orde
         assert gang.end()["reason"] == "supervisor silent"
     finally:
         gang.close()
+
+
+def test_the_gate_counts_free_memory_after_our_own_pages_are_dropped(tmp_path: Path) -> None:
+    gang = Guarded(tmp_path, gate_on_free=True, gate_wait_s=60)
+    try:
+        gang.proc.set(ROOMY, free_bytes=1 * GIB)
+        gang.start()
+        until("a gate that waits", lambda: "waiting for memory" in gang.err)
+        assert gang.pids() == {}
+        gang.proc.set(ROOMY)
+        gang.wait_ready()
+        assert "could not be dropped" not in gang.err
+        shown = gang.command("plan")
+        assert shown.returncode == 0, shown.stderr
+        assert "needed before a launch" in shown.stdout
+        assert "min_avail_gib" in shown.stdout
+        assert gang.command("plan", "--json", "--set", "context=4096").returncode == 0
+        refused = gang.command("plan", TWINFOLD_MIN_AVAIL_GIB="64")
+        assert refused.returncode == 3
+        assert "more must be available" in refused.stdout
+    finally:
+        gang.proc.set(ROOMY)
+        gang.close()

@@ -84,7 +84,8 @@ class Report:
                 now = time.monotonic()
                 slow = [f"{n} {now - since:.0f} s" for n, since in sorted(self._running.items()) if now - since >= FIRST_S]
                 if slow:
-                    self._show(", ".join([*slow, *([self._extra()] if self._extra else [])]))
+                    more = self._extra() if self._extra else ""
+                    self._show(", ".join([*slow, *([more] if more else [])]))
 
     def _show(self, text: str) -> None:
         self._stream.write(f"\r\x1b[2K{text}" if self._terminal else text + "\n")

@@ -9,6 +9,8 @@ from supervisor.runners.protocol import Leftover
 
 GIB = 2**30
 
+OTHER_VARIANT = "the abliterated variant: figures measured on the original checkpoint do not validate it"
+
 
 def without_supervisor(found: Sequence[Leftover], supervisor_pid: int | None) -> dict[str, Any]:
     """What can be said from the ranks alone. ``supervisor_pid`` is one that holds the lock and did not answer."""
@@ -52,6 +54,7 @@ def _served(status: Mapping[str, Any]) -> list[str]:
     return [
         f"{status['served_name']} at {status['url']}, context {status['context_tokens']}{lowered}",
         f"target {status['target']}, generation {status['generation']}{newer}, launch {status['launch']} ({status['launch_id']})",
+        *([OTHER_VARIANT] if status.get("variant") == "ablit" else []),
     ]
 
 

@@ -177,6 +177,33 @@ def test_a_file_of_the_cache_that_changed_is_seen_by_the_next_build_and_by_verif
     assert made(site.build(offline=True)) == set()
 
 
+def test_pins_that_are_missing_are_named_and_made_again_by_doit_lock(site: Site) -> None:
+    path = site.checkout / "lockfiles" / f"{TARGET}.lock.toml"
+    whole = path.read_text()
+    try:
+        start = whole.index('[[hub]]\nname = "overlay"')
+        path.write_text("# mine\n" + whole[:start] + whole[whole.index("[[file]]") :])
+        refused = site.run("doit", f"target={TARGET}")
+        assert refused.returncode == 7, refused.stderr
+        assert "hub overlay: commit and files of" in refused.stderr
+        assert f"doit lock target={TARGET}" in refused.stderr
+        pinned = site.run("doit", "lock", f"target={TARGET}")
+        assert pinned.returncode == 0, pinned.stdout + pinned.stderr
+        assert re.findall(r"^pinned  (\w+)", pinned.stdout, re.MULTILINE) == ["overlay"]
+        assert path.read_text().startswith("# mine\n")
+        again = site.run("doit", "lock", "--only=model,engram", f"target={TARGET}")
+        assert again.returncode == 0, again.stdout + again.stderr
+        from build.locks import lockfile
+
+        first = site.folder / "first.toml"
+        first.write_text(whole)
+        before, after = lockfile.read(first), lockfile.read(path)
+        assert set(after.files) == set(before.files)
+        assert set(after.hubs) == set(before.hubs)
+    finally:
+        path.write_text(whole)
+
+
 def test_gc_never_deletes_in_the_hubs_cache(site: Site) -> None:
     site.build("-n", "2")
     before = sorted(p for p in site.cache.rglob("*"))

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from build.errors import GaveUp, LaunchFailed, Refused, TwinfoldError
+from build.nodes.hosts import HEAD
 from build.settings import Sources
 from metrics.exporter import CannotListen, Exporter
 from supervisor import service
@@ -22,7 +23,6 @@ from supervisor.configuration import Configuration, changes, configure, overlaid
 from supervisor.control import Answers, ControlServer
 from supervisor.doctor.inquiry import inquire
 from supervisor.fleet.fleet import Fleet, fleet_for
-from supervisor.fleet.hosts import HEAD
 from supervisor.gang import leftovers, ports
 from supervisor.gang.board import Board
 from supervisor.gang.gang import Gang, keeping

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from build.commands import workers
 from build.commands.edge import NO_WAIT, Asked, ProjectCommand, option
 from build.errors import OutputDiffers, StoreDamaged, TwinfoldError, UsageError
 from build.graph import graph, targets
@@ -29,8 +30,9 @@ class Verify(ProjectCommand):
     def work(self, project: Project, _asked: Asked) -> int:
         """Verify."""
         damaged = problems(project)
-        if damaged:
-            raise StoreDamaged(f"{len(damaged)} of the store's paths are damaged: `doit repair` mends them")
+        far = workers.verify(project)
+        if damaged or far:
+            raise StoreDamaged(f"{len(damaged) + far} of the store's paths are damaged: `doit repair` mends them")
         note_verified(project.state)
         project.report.line(f"{project.store.root}: {sum(1 for _ in project.store.entries())} paths, every byte as recorded")
         return 0
@@ -52,6 +54,7 @@ class Repair(ProjectCommand):
         if done.failed:
             raise still_damaged(done.failed, said)
         project.report.line(said or "nothing to mend")
+        workers.repair(project)
         return 0
 
 
@@ -91,10 +94,11 @@ class Gc(ProjectCommand):
             project.report.line(f"{would}  generation {generation.number} of {generation.target}")
         for entry in done.entries:
             project.report.line(f"{would}  {short(entry)}")
-        if not done.entries and not done.generations:
+        if done.entries or done.generations:
+            project.report.line(f"{len(done.entries)} paths, {done.bytes / GIB:.3f} GiB {would}")
+        else:
             project.report.line("nothing to remove: all that the store holds is needed")
-            return 0
-        project.report.line(f"{len(done.entries)} paths, {done.bytes / GIB:.3f} GiB {would}")
+        workers.collect(project, asked.options["keep"], dry_run=asked.options["dry_run"])
         return 0
 
 

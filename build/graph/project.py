@@ -23,6 +23,7 @@ from build.graph.processes import Children
 from build.graph.report import Report
 from build.locks import lockfile
 from build.locks.pins import Lock
+from build.nodes.workers import Workers
 from build.settings import PREFIX, Places, Sources, load
 from build.store import durable, generations
 from build.store.fingerprints import Fingerprints
@@ -42,16 +43,23 @@ def open_project(
         raise UsageError(f"unknown variable {unknown[0]}=…: doit takes target, world, state_dir and ablit")
     config = checkout / CONFIG
     said = config.exists() or any(name.startswith(PREFIX) for name in environ)
-    loaded = load((Places,), Sources(config, environ, flags), known() if said else frozenset())
+    loaded = load((Places, Workers), Sources(config, environ, flags), known() if said else frozenset())
     places: Places = loaded[Places].value
-    return Project(checkout, places, places.state(environ))
+    return Project(checkout, places, places.state(environ), workers=loaded[Workers].value)
 
 
 class Project:
     """One target in one state folder. Safe to use from doit's worker threads."""
 
-    def __init__(self, checkout: Path, places: Places, state: Path, report: Report | None = None) -> None:
-        self.checkout, self.places, self.state = checkout, places, state
+    def __init__(
+        self,
+        checkout: Path,
+        places: Places,
+        state: Path,
+        report: Report | None = None,
+        workers: Workers = Workers(),  # noqa: B008 # frozen
+    ) -> None:
+        self.checkout, self.places, self.state, self.workers = checkout, places, state, workers
         self.target = places.target
         self.report = report or Report(sys.stdout)
         self.host = toolchain.host()

@@ -28,8 +28,9 @@ QUICK_S = 60.0
 HASH_FLOOR_BYTES_PER_S = 50 << 20  # slower than any disk that a rank could live on
 SETTLE_S = 0.15  # longer than fingerprints call racy
 
-SURVEY = """mkdir -p "$1" && cd "$1" || exit 1
-tool="$2"
+SURVEY = """tool="$2"
+if [ "$3" = make ]; then mkdir -p "$1"; elif [ ! -d "$1" ]; then echo T; exit 0; fi
+cd "$1" || exit 1
 echo "T $(sha256sum "$tool" 2>/dev/null | cut -c1-64)"
 echo "S $(stat -f -c %i .)"
 while IFS= read -r e; do
@@ -182,7 +183,8 @@ class FarStore:
         return found
 
     def _survey(self, entries: Sequence[str]) -> Survey:
-        printed = self._sh(SURVEY, f"./{self._tool}", stdin="".join(f"{e}\n" for e in entries).encode())
+        mode = "make" if self._send_tool else "look"
+        printed = self._sh(SURVEY, f"./{self._tool}", mode, stdin="".join(f"{e}\n" for e in entries).encode())
         return read_survey(printed.decode("utf-8", "surrogateescape"), self._tool_sha256)
 
     def free_bytes(self) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -59,6 +60,14 @@ class Report:
     sent_bytes: int
     check_s: float
     took_s: float
+
+
+def told_report(report: Report) -> str:
+    """What was brought, for a person; "" where nothing was."""
+    parts = [f"{len(names)} {word}" for names, word in ((report.copied, "copied"), (report.mended, "mended")) if names]
+    if not parts:
+        return ""
+    return f"{report.node}: {', '.join(parts)}, {report.sent_bytes / 2**20:.1f} MiB sent in {report.took_s:.1f} s"
 
 
 def wants(store: Store, entries: Iterable[str]) -> tuple[Want, ...]:
@@ -145,10 +154,16 @@ def told(finding: Finding) -> str:
 
 
 class Replication:
-    """Brings what is wanted to one node."""
+    """Brings what is wanted to one node. ``alone`` keeps others from that store while something is brought."""
 
-    def __init__(self, far: FarStore, sender: Sender, say: Say = lambda _line: None) -> None:
-        self._far, self._sender, self._say = far, sender, say
+    def __init__(
+        self,
+        far: FarStore,
+        sender: Sender,
+        say: Say = lambda _line: None,
+        alone: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._far, self._sender, self._say, self._alone = far, sender, say, alone
 
     def run(self, wanted: Sequence[Want], *, thorough: bool = False) -> Report:
         """Check, copy what is missing, mend what is damaged; every new copy is proven on the node before it counts.
@@ -156,8 +171,16 @@ class Replication:
         ``thorough``: what is there already is read byte by byte too.
         """
         began = time.monotonic()
-        findings = (verify if thorough else check)(self._far, wanted)
+        look = verify if thorough else check
+        findings = look(self._far, wanted)
         check_s = time.monotonic() - began
+        if all(finding.good for finding in findings):
+            return Report(self._far.node.name, (), (), 0, check_s, check_s)
+        with self._alone():
+            return self._bring(wanted, look(self._far, wanted), began, check_s)
+
+    def _bring(self, wanted: Sequence[Want], findings: Sequence[Finding], began: float, check_s: float) -> Report:
+        """Alone at that store, where another may have brought some of it by now."""
         by_entry = {want.entry: want for want in wanted}
         todo = [(by_entry[f.entry], f) for f in findings if not f.good]
         copy = [want for want, finding in todo if self._opened(want, finding)]

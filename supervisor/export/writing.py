@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from build.errors import UsageError
+from build.nodes.hosts import Host
 from build.settings import Sources
 from supervisor import control
 from supervisor.configuration import Configuration, configure
 from supervisor.export import compose, lws, systemd
-from supervisor.fleet.hosts import Host
 from supervisor.fleet.site import Site, head_site, local_site
 from supervisor.gang import gate
 from supervisor.gang.launch import Blueprint, Plan, blueprint

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from build.nodes.hosts import HEAD, hosts
 from build.store import generations
 from supervisor.configuration import Configuration
-from supervisor.fleet.hosts import HEAD, hosts
 from supervisor.fleet.site import Site, head_site, local_site
 from supervisor.runners.fleet import FleetRunner, Found
 from supervisor.runners.protocol import Runner

@@ -10,17 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from supervisor.fleet.hosts import HEAD
+from build.nodes.hosts import HEAD
+from build.replication.replicas import platform_of
 
 if TYPE_CHECKING:
     from supervisor.gang.launch import Blueprint
-
-MACHINES = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}  # `uname -m` to an image's platform
-
-
-def platform_of(machine: str) -> str:
-    """An image's platform from what a kernel calls its machine."""
-    return MACHINES.get(machine, machine)
 
 
 @dataclass(frozen=True, slots=True)

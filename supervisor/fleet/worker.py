@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from build.bundle import Bundle, ImageRef
 from build.errors import Refused
 from build.image.daemon import DockerDaemon
 from build.image.far_docker import FarDocker
 from build.image.load import load, prove
-from build.nodes.node import SshNode
-from build.nodes.ssh_link import Destination
-from build.replication import replicate
-from build.replication.bulk import Sender
-from build.replication.far_store import FarStore
-from build.replication.replica import needed
+from build.nodes.hosts import Host
+from build.replication.replicas import Replica
+from build.replication.replicate import told_report
 from build.store.store import Store
-from supervisor.fleet.hosts import Host
-from supervisor.fleet.site import Site, platform_of
+from supervisor.fleet.site import Site
 from supervisor.runners.docker import DockerRunner, image_archive
 
-ASK_S = 15.0
 CACHE = "cache"  # in the node's store: the only folder there that ranks may write to
-# The store's place with no link in it, who we are there, and what the machine is.
-ASK = 'readlink -m -- "$1" && id -u && id -g && uname -m'
 MAKE_CACHE = 'mkdir -p -- "$1"'
+ASK_S = 15.0
 
 Say = Callable[[str], None]
 
@@ -36,8 +30,8 @@ class Worker:
 
     def __init__(self, host: Host, ssh_config: Path | None, prepare: str, head_store: Path, say: Say) -> None:
         self.host, self._prepare, self._head_store, self._say = host, prepare, head_store, say
-        destination = Destination(host.name, host.target, config=ssh_config)
-        self.node = SshNode(destination, PurePosixPath(host.store), docker_socket=host.docker_socket)
+        self._replica = Replica(host, ssh_config, Store(head_store), say)
+        self.node = self._replica.node
         self._docker = FarDocker(self.node)
         self.runner = DockerRunner(self._docker, self._image_id, host.name)
         self._site: Site | None = None
@@ -47,9 +41,8 @@ class Worker:
         """What the worker says of itself, asked once."""
         with self._lock:
             if self._site is None:
-                said = self.node.run(["sh", "-c", ASK, "site", self.host.store], ASK_S).text.split("\n")
-                store, uid, gid, machine = said[0], said[1], said[2], said[3]
-                self._site = Site(self.host.name, Path(store), platform_of(machine), f"{uid}:{gid}", Path(store) / CACHE)
+                place = self._replica.place()
+                self._site = Site(self.host.name, place.store, place.platform, place.user, place.store / CACHE)
             return self._site
 
     def prepare(self, bundle: Bundle) -> None:
@@ -58,13 +51,12 @@ class Worker:
         Under ``prepare = 0`` nothing is brought. Raises what says why its ranks could not be started.
         """
         site = self.site()
-        far = FarStore(self.node, self._tool(bundle, site), send_tool=self._prepare != "0")
-        entries = {entry for rank in self.host.ranks for entry in needed(bundle, rank)}
-        wanted = replicate.wants(Store(self._head_store), entries)
         if self._prepare == "0":
-            replicate.require(self.host.name, replicate.check(far, wanted))
+            self._replica.require(bundle, site.platform)
         else:
-            self._bring(far, wanted)
+            report = self._replica.fill(bundle, site.platform, thorough=self._prepare == "1")
+            if line := told_report(report):
+                self._say(line)
             self.node.run(["sh", "-c", MAKE_CACHE, "cache", str(site.cache)], ASK_S)
         self._image_id(self._image(bundle, site))
 
@@ -72,21 +64,7 @@ class Worker:
         """Let the connection go."""
         self.runner.close()
         self._docker.close()
-        self.node.close()
-
-    def _bring(self, far: FarStore, wanted: tuple[replicate.Want, ...]) -> None:
-        sender = Sender(self.node.destination, far.root, Store(self._head_store).path)
-        report = replicate.Replication(far, sender, self._say).run(wanted, thorough=self._prepare == "1")
-        if report.copied or report.mended:
-            what = ", ".join(
-                f"{len(names)} {word}" for names, word in ((report.copied, "copied"), (report.mended, "mended")) if names
-            )
-            self._say(f"{self.host.name}: {what}, {report.sent_bytes / 2**20:.1f} MiB sent in {report.took_s:.1f} s")
-
-    def _tool(self, bundle: Bundle, site: Site) -> Path:
-        if site.platform not in bundle.node_tool:
-            raise Refused(f"{self.host.name} is {site.platform}, and the bundle has no node tool for it: run `doit`")
-        return bundle.node_tool[site.platform].program.under(self._head_store)
+        self._replica.close()
 
     def _image(self, bundle: Bundle, site: Site) -> ImageRef:
         if site.platform not in bundle.image:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from build.bundle import Bundle, StoreRef
 from build.errors import StoreDamaged, UsageError
+from build.nodes.hosts import HEAD, Host, hosts, nodes_of
 from supervisor.configuration import Configuration
 from supervisor.engine.contract import RankCommand, RankPaths, gang_commands, spec_hash
 from supervisor.engine.facts import connectable
 from supervisor.fleet import address
-from supervisor.fleet.hosts import HEAD, Host, hosts, nodes_of
 from supervisor.fleet.site import Site
 from supervisor.gang.outside import of_variant, outside_mounts
 from supervisor.memory.figures import published

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import time
 from pathlib import Path
 
+from build.settings import default_state_dir
 from tests.testbed import bed
 from tests.testbed.bed import Testbed
 from tests.testbed.layout import NETWORKS, SIZES, Layout
@@ -58,6 +60,20 @@ def _show(found: Testbed) -> None:
         addresses = "  ".join(f"{n.name} {host.plan.address(n)}" for n in NETWORKS)
         print(f"{host.name}  {addresses}  docker unix://{host.plan.docker_socket}  proc {host.plan.proc}  sys {host.plan.sys}")
     head, checkout = found.head, Path.cwd()
+    sockets = " ".join(str(worker.plan.docker_socket) for worker in found.workers)
+    settings = {
+        "TWINFOLD_RUNNER": "docker",
+        "TWINFOLD_DOCKER_SOCKET": head.plan.docker_socket,
+        "TWINFOLD_WORKER": " ".join(worker.name for worker in found.workers),
+        "TWINFOLD_WORKER_DOCKER_SOCKET": sockets,
+        "TWINFOLD_WORLD": len(found.hosts),
+        "TWINFOLD_MIN_AVAIL_GIB": 0.25,
+        "TWINFOLD_STATE_DIR": os.environ.get("TWINFOLD_STATE_DIR", default_state_dir(os.environ)),
+    }
+    print(f"\nThe gang over these hosts, once `doit world={len(found.hosts)}` has built it:")
+    shown = [f"{name}={shlex.quote(str(value))}" for name, value in settings.items()]
+    inner = ["env", f"HOME={head.plan.home}", f"PATH={head.plan.path}"]
+    print("  " + " ".join([*head.command(inner, checkout), *shown, str(Path(sys.executable).parent / "supervisor"), "run"]))
     print(f"\nA shell on the head ({', '.join(w.name for w in found.workers)} answer to ssh there):")
     print("  " + " ".join(head.command(["env", f"HOME={head.plan.home}", f"PATH={head.plan.path}", "bash"], checkout)))
 

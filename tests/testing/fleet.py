@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -85,3 +86,30 @@ def clear(testbed: Testbed) -> None:
             daemon.delete(f"/containers/{one['Id']}", {"force": "1"})
         daemon.close()
         host.run(["sh", "-c", f"chmod -R u+w {STORE} 2>/dev/null; rm -rf {STORE}"])
+
+
+def doit(testbed: Testbed, state: Path, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A doit command on the head, with the other hosts as its workers."""
+    workers = testbed.workers
+    env = {
+        **environment(state),
+        **testbed.head.environment(),
+        "TWINFOLD_WORKER": " ".join(host.name for host in workers),
+        "TWINFOLD_WORKER_STORE": STORE,
+        "TWINFOLD_WORKER_DOCKER_SOCKET": " ".join(str(host.plan.docker_socket) for host in workers),
+        **variables,
+    }
+    argv = testbed.head.command([sys.executable, "-m", "doit", *args], CHECKOUT)
+    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300, check=False, stdin=subprocess.DEVNULL)
+
+
+def flip(path: Path) -> None:
+    """Change one byte in the middle."""
+    mode = path.stat().st_mode
+    path.chmod(0o600)
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        byte = file.read(1)
+        file.seek(-1, 1)
+        file.write(bytes([byte[0] ^ 1]))
+    path.chmod(mode)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from build.errors import Refused, UsageError
+from build.nodes.hosts import Host, hosts, nodes_of
 from build.nodes.workers import Workers
 from supervisor.fleet import address
-from supervisor.fleet.hosts import Host, hosts, nodes_of
 
 
 def test_without_a_worker_all_ranks_are_on_the_head() -> None:

@@ -1,0 +1,126 @@
+"""The workers' stores as the head keeps them: filled for a bundle, verified, mended, and rid of what nothing needs."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from build.bundle import Bundle, NodeTool
+from build.errors import Refused
+from build.nodes.hosts import HEAD, Host, hosts
+from build.nodes.node import SshNode
+from build.nodes.ssh_link import Destination
+from build.nodes.workers import Workers
+from build.replication import far_lock, replicate
+from build.replication.bulk import Sender
+from build.replication.far_store import FarStore
+from build.replication.replica import Finding, needed
+from build.replication.replicate import Replication, Report
+from build.store.store import Store
+
+ASK_S = 15.0
+# The store's place with no link in it, who we are there, and what the machine is.
+ASK = 'readlink -m -- "$1" && id -u && id -g && uname -m'
+MACHINES = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}  # `uname -m` to an image's platform
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a worker says of itself: its store's absolute path, the ssh user as ``uid:gid``, its platform."""
+
+    store: Path
+    user: str
+    platform: str
+
+
+class Replica:
+    """One worker's store. ``store`` is the head's."""
+
+    def __init__(self, host: Host, ssh_config: Path | None, store: Store, say: Say) -> None:
+        self.host, self._store, self._say = host, store, say
+        destination = Destination(host.name, host.target, config=ssh_config)
+        self.node = SshNode(destination, PurePosixPath(host.store), docker_socket=host.docker_socket)
+        self._rooted: frozenset[str] = frozenset()
+
+    def place(self) -> Place:
+        """Ask it."""
+        said = self.node.run(["sh", "-c", ASK, "place", self.host.store], ASK_S).text.split("\n")
+        return Place(Path(said[0]), f"{said[1]}:{said[2]}", platform_of(said[3]))
+
+    def fill(self, bundle: Bundle, platform: str, *, thorough: bool = False) -> Report:
+        """Bring what its ranks need, and keep it from garbage collection until the next bundle is brought."""
+        far, entries = self._far(bundle, platform), self.needed(bundle)
+        if entries != self._rooted:
+            with far_lock.held(self.node, self._say):
+                far.set_root(root_name(), entries)
+            self._rooted = entries
+        sender = Sender(self.node.destination, far.root, self._store.path)
+        alone = Replication(far, sender, self._say, lambda: far_lock.held(self.node, self._say))
+        return alone.run(replicate.wants(self._store, entries), thorough=thorough)
+
+    def require(self, bundle: Bundle, platform: str) -> None:
+        """``Refused`` where something is missing or damaged; nothing is copied."""
+        far = self._far(bundle, platform, send_tool=False)
+        replicate.require(self.host.name, replicate.check(far, replicate.wants(self._store, self.needed(bundle))))
+
+    def verify(self, bundle: Bundle, platform: str) -> tuple[Finding, ...]:
+        """Read every byte of what is there and known here; findings that are not good."""
+        far = self._far(bundle, platform)
+        known = [entry for entry in far.entries() if self._store.find(entry) is not None]
+        return tuple(found for found in replicate.verify(far, replicate.wants(self._store, known)) if not found.good)
+
+    def repair(self, bundle: Bundle, platform: str) -> Report:
+        """The same, and mend what is damaged."""
+        far = self._far(bundle, platform)
+        known = [entry for entry in far.entries() if self._store.find(entry) is not None]
+        sender = Sender(self.node.destination, far.root, self._store.path)
+        alone = Replication(far, sender, self._say, lambda: far_lock.held(self.node, self._say))
+        return alone.run(replicate.wants(self._store, known), thorough=True)
+
+    def collect(self, bundle: Bundle, platform: str, kept: Iterable[Bundle], *, dry_run: bool) -> tuple[str, ...]:
+        """Remove what no kept bundle's ranks here need, and no root there names; the entries."""
+        far = self._far(bundle, platform)
+        stay = {entry for one in kept for entry in self.needed(one)}
+        with far_lock.held(self.node, self._say):
+            rooted = {entry for entries in far.roots().values() for entry in entries}
+            go = tuple(entry for entry in far.entries() if entry not in stay | rooted)
+            for entry in () if dry_run else go:
+                far.remove(entry)
+        return go
+
+    def needed(self, bundle: Bundle) -> frozenset[str]:
+        """Store entries that its ranks of a bundle read."""
+        ranks = (rank for rank in self.host.ranks if rank < bundle.world_size)
+        return frozenset(entry for rank in ranks for entry in needed(bundle, rank))
+
+    def tool(self, bundle: Bundle, platform: str) -> NodeTool:
+        """The node tool for it, out of a bundle."""
+        if platform not in bundle.node_tool:
+            raise Refused(f"{self.host.name} is {platform}, and the bundle has no node tool for it: run `doit`")
+        return bundle.node_tool[platform]
+
+    def close(self) -> None:
+        """Let the connection go."""
+        self.node.close()
+
+    def _far(self, bundle: Bundle, platform: str, *, send_tool: bool = True) -> FarStore:
+        return FarStore(self.node, self.tool(bundle, platform).program.under(self._store.root), send_tool=send_tool)
+
+
+def replicas(workers: Workers, world: int, store: Store, say: Say) -> tuple[Replica, ...]:
+    """One for each worker of the settings; the caller closes them."""
+    return tuple(Replica(host, workers.ssh_config, store, say) for host in hosts(workers, world) if host.name != HEAD)
+
+
+def platform_of(machine: str) -> str:
+    """An image's platform from what a kernel calls its machine."""
+    return MACHINES.get(machine, machine)
+
+
+def root_name() -> str:
+    """The name of this head's root on a worker: what it brought last."""
+    return "head-" + "".join(c if c.isalnum() or c in ".-" else "-" for c in socket.gethostname())

@@ -1,0 +1,92 @@
+"""doit's commands reach the workers' stores: filled by hand, verified, mended, rid of what nothing needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from build.errors import Refused
+from build.nodes.node import SshNode
+from build.nodes.ssh_link import Destination
+from build.replication import far_lock
+from tests.testbed.bed import Testbed
+from tests.testing.demo import demo_state
+from tests.testing.fleet import STORE, clear, doit, flip, store
+
+pytestmark = [pytest.mark.testbed, pytest.mark.timeout(900)]
+STRANGE = "0" * 32 + "-old"
+
+
+@pytest.fixture
+def bed(testbed: Testbed) -> Iterator[Testbed]:
+    clear(testbed)
+    yield testbed
+    clear(testbed)
+
+
+def test_a_worker_is_filled_verified_mended_and_collected_by_hand(bed: Testbed, tmp_path: Path) -> None:
+    (worker,) = bed.workers
+    state = demo_state(tmp_path, own_store=True)  # gc is no command for a store that tests share
+    filled = doit(bed, state, "replicate")
+    assert filled.returncode == 0, filled.stderr
+    assert "copied" in filled.stdout
+    assert "loaded" in filled.stdout
+    again = doit(bed, state, "replicate")
+    assert "worker: has all files that its ranks need" in again.stdout
+
+    victim = next(path for path in store(worker).glob("*/rank1of*.bin"))
+    flip(victim)
+    verified = doit(bed, state, "verify")
+    assert verified.returncode == 6, verified.stdout + verified.stderr
+    assert f"{victim.name} has other content" in verified.stdout
+    mended = doit(bed, state, "repair")
+    assert mended.returncode == 0, mended.stdout + mended.stderr
+    assert "worker: 1 mended" in mended.stdout
+
+    (store(worker) / STRANGE).mkdir()
+    (store(worker) / f"{STRANGE}.json").write_text("{}")
+    kept = {path.name for path in store(worker).iterdir()} - {STRANGE, f"{STRANGE}.json"}
+    shown = doit(bed, state, "gc", "--dry-run")
+    assert (store(worker) / STRANGE).exists()
+    assert "would go  worker: " in shown.stdout
+    gone = doit(bed, state, "gc")
+    assert gone.returncode == 0, gone.stdout + gone.stderr
+    assert kept - {path.name for path in store(worker).iterdir()} == set()
+    assert not (store(worker) / STRANGE).exists()
+
+
+def test_a_worker_that_cannot_be_reached_is_said_with_3_after_the_heads_own_work(bed: Testbed, tmp_path: Path) -> None:
+    (worker,) = bed.workers
+    state = demo_state(tmp_path, own_store=True)  # gc is no command for a store that tests share
+    worker.stop_sshd()
+    try:
+        for command in ("replicate", "gc"):
+            done = doit(bed, state, command)
+            assert done.returncode == 3, done.stdout + done.stderr
+            assert done.stderr.startswith("error: worker: its address answers, but no ssh server listens there")
+    finally:
+        worker.restart_sshd()
+
+
+def test_two_at_once_never_work_on_the_same_store(bed: Testbed) -> None:
+    (worker,) = bed.workers
+    node = SshNode(Destination("worker", worker.name, (*bed.head.prefix, "ssh")), PurePosixPath(STORE))
+    said: list[str] = []
+    try:
+        with far_lock.held(node, said.append):
+            (busy,) = (line for line in (store(worker) / ".busy").read_text().splitlines())
+            other = busy.rsplit("/", 1)[0] + "/0"  # another thread of this process
+            (store(worker) / ".busy").write_text(other + "\n")
+            with pytest.raises(Refused, match="its store is in use by process"), far_lock.held(node, said.append, wait_s=0.1):
+                pass
+            assert said == [f"worker: waiting for {far_lock.shown(other.split(' ')[1])}, which works on its store"]
+            gone = other.split("/")
+            gone[3] = "1"  # a process that started at another time: it is gone
+            (store(worker) / ".busy").write_text("/".join(gone) + "\n")
+            with far_lock.held(node, said.append, wait_s=5):
+                pass
+        assert not (store(worker) / ".busy").exists()
+    finally:
+        node.close()

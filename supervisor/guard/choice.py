@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from build.errors import Refused
+from build.nodes.hosts import HEAD
 from supervisor.configuration import Configuration
-from supervisor.fleet.hosts import HEAD
 from supervisor.gang.launch import Blueprint
 from supervisor.guard.guards import Guards, HostedGuards, NoGuards
 from supervisor.guard.processes import ProcessGuards, farewell

@@ -61,11 +61,11 @@ def _take(node: Node, mine: str, say: Callable[[str], None], wait_s: float) -> N
         gone = holder if _dead(holder) else ""
         if gone:
             continue
-        if time.monotonic() > until:
-            raise Refused(f"{node.name}: its store is in use by {shown(holder)}: wait for it, or end it")
         if holder != told:
             told = holder
             say(f"{node.name}: waiting for {shown(holder)}, which works on its store")
+        if time.monotonic() > until:
+            raise Refused(f"{node.name}: its store is in use by {shown(holder)}: wait for it, or end it")
         time.sleep(AGAIN_S)
 
 

@@ -236,7 +236,7 @@ class Replication:
             arrived += length
             if time.monotonic() - shown_at > 2.0:
                 shown_at = time.monotonic()
-                self._say(f"{self._far.node.name}: {arrived / 2**30:.1f} of {total / 2**30:.1f} GiB copied")
+                self._say(f"{self._far.node.name}: {arrived >> 20} of {total >> 20} MiB copied")
 
         return self._sender.send(chunks, count).bytes
 

@@ -32,7 +32,7 @@ def test_a_worker_is_filled_verified_mended_and_collected_by_hand(bed: Testbed, 
     filled = doit(bed, state, "replicate")
     assert filled.returncode == 0, filled.stderr
     assert "copied" in filled.stdout
-    assert "loaded" in filled.stdout
+    assert "worker: image " in filled.stdout
     again = doit(bed, state, "replicate")
     assert "worker: has all files that its ranks need" in again.stdout
 

@@ -7,6 +7,7 @@ programs are taken out, so that a rank cache is keyed by its packer alone.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,7 +30,7 @@ IMAGE_BUILDER = "native-image"
 BIN = "bin"
 MANIFEST, CONFIG = "manifest.json", "config.json"
 SOURCE_AT, OUT_AT, ZIG_AT, CACHE_AT = "/build/source", "/build/out", "/build/zig", "/build/cache"
-OUT_WORD = "OUT"
+OUT_WORD = re.compile(r"(?<![A-Za-z0-9_])OUT(?![A-Za-z0-9_])")
 OTHER_NAMES = {"tensorfold-native": "tensorfold"}  # what some builds of the engine call it
 
 
@@ -79,12 +80,12 @@ def compile_engine(job: Job) -> None:
     shutil.copytree(job.inputs["source"], source, symlinks=True)
     for folder, _, _ in os.walk(source):
         Path(folder).chmod(0o755)
-    out.mkdir()
+    (out / BIN).mkdir(parents=True)
     cache.mkdir(parents=True, exist_ok=True)
     words = [f"{ZIG_AT}/zig" if n == 0 and w == "zig" else w for n, w in enumerate(params["command"])]
     run = Run(
         image=str(params["base"]),
-        argv=tuple(OUT_AT if w == OUT_WORD else w for w in words),
+        argv=tuple(OUT_WORD.sub(OUT_AT, w) for w in words),
         cwd=SOURCE_AT,
         env=(
             ("HOME", CACHE_AT),
@@ -101,8 +102,10 @@ def compile_engine(job: Job) -> None:
         log=job.tools.logs / f"{job.artefact.name}.log",
     )
     run_once(job.tools.docker_socket, run, job.artefact.name)
-    if not (out / BIN).is_dir():
-        raise BuildFailed(f"{job.artefact.name}: the build ended well and left no {BIN}/ in its prefix (log: {run.log})")
+    if not (out / BIN).is_dir() or not any((out / BIN).iterdir()):
+        raise BuildFailed(
+            f"{job.artefact.name}: the build ended well and left no program in {BIN}/ of its prefix (log: {run.log})"
+        )
     out.rename(job.out)
 
 

@@ -54,7 +54,7 @@ def _run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
 def _flags(args: argparse.Namespace) -> dict[str, object]:
     """Settings given as flags: those with a flag of their own, then ``--set key=value``."""
     flags: dict[str, object] = {
-        name: value for name in ("target", "runner", "state_dir") if (value := getattr(args, name, None)) is not None
+        name: value for name in ("target", "runner", "state_dir", "strict") if (value := getattr(args, name, None)) is not None
     }
     from build.settings import Places, names
     from supervisor.settings import GROUPS
@@ -83,15 +83,21 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     run = _command(commands, "run", "serve the current bundle in the foreground")
     run.add_argument("--runner", choices=["process", "docker"], help="run ranks as processes or in containers")
+    run.add_argument("--dry-run", action="store_true", help="show all that a launch would do; nothing is started or written")
+    run.add_argument("--json", action="store_true", help="the dry run for programs")
     run.add_argument("--once", action="store_true", help="one launch, no restarts")
+    run.add_argument("--strict", action="store_true", default=None, help="refuse a launch on warnings too")
     run.add_argument("--verbose", action="store_true", help="also say each phase")
     doctor = _command(commands, "doctor", "what is wrong on any node, and what to do about it")
     doctor.add_argument("--json", action="store_true", help="for programs")
-    doctor.add_argument("--strict", action="store_true", help="exit 1 on warnings too")
+    doctor.add_argument("--strict", action="store_true", default=None, help="exit 1 on warnings too")
     doctor.add_argument("--from", dest="folder", metavar="DIR", type=Path, help="judge a folder of captured outputs")
     doctor.add_argument("--save", metavar="DIR", type=Path, help="also save what the nodes printed, for --from")
     plan = _command(commands, "plan", "what memory a launch needs on each node, and what the answer rests on")
     plan.add_argument("--json", action="store_true", help="for programs")
+    init = _command(commands, "init", "write config.toml: asks for the worker, finds the links, runs the doctor")
+    init.add_argument("--worker", help="ssh target of the worker; of several, separated by spaces")
+    init.add_argument("--out", metavar="FILE", type=Path, help="write there (default: config.toml of the checkout)")
     status = _command(commands, "status", "what the supervisor, or what it left, is doing")
     status.add_argument("--json", action="store_true", help="for programs")
     status.add_argument("--watch", action="store_true", help="again every second, with curves; Ctrl-C ends it")

@@ -26,6 +26,10 @@ FOLLOW_S = 0.1
 
 def run(args: Namespace, sources: Sources) -> int:
     """``supervisor run``."""
+    if args.dry_run:
+        from supervisor.doctor.dryrun import dry_run
+
+        return dry_run(configure(sources), as_json=args.json)
     from supervisor.run import serve
 
     logs_ = configure(sources).logs
@@ -64,6 +68,13 @@ def plan(args: Namespace, sources: Sources) -> int:
 
 def _value(one: Configuration, name: str) -> object:
     return next(getattr(group, name) for group in (one.serve, one.memory, one.places) if hasattr(group, name))
+
+
+def init(args: Namespace, sources: Sources) -> int:
+    """``supervisor init``: asks only where a person sits at a terminal."""
+    from supervisor.doctor.init import init as begin
+
+    return begin(args, sources, input if sys.stdin.isatty() else None)
 
 
 def status(args: Namespace, sources: Sources) -> int:

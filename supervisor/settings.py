@@ -301,6 +301,7 @@ class Links:
         "the GPU clock cap in MHz that the doctor advises (`nvidia-smi -lgc 0,<cap>`)",
         recipe=False,
     )
+    strict: bool = setting(flag, False, "refuse a launch on the doctor's warnings too", recipe=False)
     worker_proc_root: str = setting(text, "/proc", "the proc tree on the workers; relative to the ssh user's home", recipe=False)
     worker_sys_root: str = setting(text, "/sys", "the sysfs tree on the workers; relative to the ssh user's home", recipe=False)
 

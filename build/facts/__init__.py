@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from build.facts.containers import ContainerEnd, container_end
 from build.facts.disks import FileSystem, Place, file_systems, places
-from build.facts.docker import Container, DockerInfo, Volume, containers, docker_info, volume
+from build.facts.docker import Container, DockerInfo, Volume, containers, docker_info, layers, volume
 from build.facts.gpu import ClockSection, ComputeApp, Gpu, clock_sections, compute_apps, gpus
 from build.facts.links import Netdev, Route, netdevs, route, routes
 from build.facts.memory import CmaFinding, Meminfo, Pressure, cma_finding, meminfo, pressure, read_meminfo, read_pressure
@@ -39,6 +39,7 @@ __all__ = [
     "file_systems",
     "fitting_mtu",
     "gpus",
+    "layers",
     "meminfo",
     "netdevs",
     "places",

@@ -86,6 +86,15 @@ def volume(text: str) -> Volume | None:
     return Volume(str(one.get("Name", "")), str(one.get("Driver", "")), dict(one.get("Options") or {}))
 
 
+def layers(text: str) -> frozenset[tuple[str, ...]]:
+    """Read ``docker image inspect NAME…``: the diff ids of each image that is there. ``ValueError`` where it is not that.
+
+    An error about the missing ones stands behind the list.
+    """
+    found, _ = json.JSONDecoder().raw_decode(text.lstrip())
+    return frozenset(tuple((one.get("RootFS") or {}).get("Layers") or ()) for one in found)
+
+
 def _objects(text: str) -> Iterator[dict[str, Any]]:
     """JSON objects, one a line; warnings between them are skipped."""
     for line in text.splitlines():

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 class System:
     """A host. Times are seconds since the epoch by its own clock, None where it did not say.
 
+    ``ids`` is uid:gid of the user that asked, ``store`` the store's place without links in it.
     ``memlock`` is ``ulimit -l`` (KiB or "unlimited"); ``mount_nfs``: the helper that mounts NFS is installed, None unknown.
     """
 
@@ -20,6 +21,8 @@ class System:
     home: str
     cmdline: str
     memlock: str
+    ids: str
+    store: str
     time_begin_s: float | None
     time_end_s: float | None
     mount_nfs: bool | None
@@ -41,6 +44,8 @@ def system(text: str, end: str = "") -> System:
         home=said.get("home", ""),
         cmdline=said.get("cmdline", ""),
         memlock=said.get("memlock", ""),
+        ids=said.get("ids", ""),
+        store=said.get("store", ""),
         time_begin_s=_number(said.get("time", "")),
         time_end_s=_number(end),
         mount_nfs={"yes": True, "no": False}.get(said.get("mount_nfs", "")),

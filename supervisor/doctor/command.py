@@ -21,7 +21,7 @@ def doctor(one: Configuration, args: Namespace) -> int:
     print(json.dumps(report.as_dict(found), indent=1) if args.json else report.as_text(found))
     if found.forbidden:
         return Refused.exit_code
-    return 1 if args.strict and warned(found.findings) else 0
+    return 1 if one.links.strict and warned(found.findings) else 0
 
 
 def _examined(one: Configuration, args: Namespace) -> Examination:

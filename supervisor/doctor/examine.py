@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from build.nodes.hosts import HEAD
 from build.nodes.node import Node
-from supervisor.doctor import folder, links, rules
+from supervisor.doctor import folder, links, nfs, rules
 from supervisor.doctor.collect import Raw, collect
 from supervisor.doctor.facts import NodeFacts
 from supervisor.doctor.findings import Finding, Level, note
-from supervisor.doctor.inquiry import HEAD, Inquiry
+from supervisor.doctor.inquiry import Inquiry
 from supervisor.doctor.links import Links, Probed
 from supervisor.doctor.rails import Peer
 from supervisor.doctor.rules import Wanted
@@ -64,7 +65,7 @@ def judge(
 ) -> Examination:
     """Every finding. Pure."""
     wanted = inquiry.wanted({node.name: node.present for node in nodes}, serving=serving)
-    findings = [*found.findings, *rules.judge(nodes, wanted), *_not_built(inquiry)]
+    findings = [*found.findings, *rules.judge(nodes, wanted), *_nfs(inquiry, nodes, found), *_not_built(inquiry)]
     return Examination(nodes, found, tuple(sorted(findings, key=lambda one: ORDER[one.level])), wanted, probed)
 
 
@@ -75,9 +76,19 @@ def _links(inquiry: Inquiry, facts: Mapping[str, NodeFacts]) -> Links:
     if not workers or any(node.trouble for node in facts.values()):
         return Links()
     peers = [
-        Peer(node, named[node.name].fabric, named[node.name].given) if node.name in named else Peer(node) for node in workers
+        Peer(node, inquiry.addresses.get(node.name, ""), bool(named[node.name].fabric)) if node.name in named else Peer(node)
+        for node in workers
     ]
     return links.judge(facts[HEAD], peers, inquiry.wish, inquiry.last_indexes())
+
+
+def _nfs(inquiry: Inquiry, nodes: tuple[NodeFacts, ...], found: Links) -> tuple[Finding, ...]:
+    head, *workers = nodes
+    if not inquiry.nfs or not workers or any(node.trouble for node in nodes):
+        return ()
+    ends = found.rails[0].ends if found.rails else ()
+    addresses = {end.node: end.address for end in ends}
+    return nfs.findings(inquiry.export(found.master), head, [(node, addresses.get(node.name, "")) for node in workers])
 
 
 def _not_built(inquiry: Inquiry) -> tuple[Finding, ...]:

@@ -25,6 +25,7 @@ from build.facts import (
     containers,
     docker_info,
     gpus,
+    layers,
     meminfo,
     netdevs,
     places,
@@ -62,6 +63,7 @@ class NodeFacts:
     """What is known of one node. ``skew_s``: its clock less the head's, None where not measured.
 
     ``tool`` is the node tool's path below its store, "" where it is not there; ``ping``: it has one that forbids fragments.
+    ``images`` are the layers' diff ids of each image that was asked about and is there.
     ``docker`` is None where the daemon did not answer; ``docker_said`` is then what was said instead.
     """
 
@@ -82,7 +84,9 @@ class NodeFacts:
     docker_said: str = ""
     containers: tuple[Container, ...] = ()
     volume: Volume | None = None
+    images: frozenset[tuple[str, ...]] = frozenset()
     places: tuple[Place, ...] = ()
+    exports: str = ""
     present: frozenset[str] = frozenset()
     tool: str = ""
     ping: bool = False
@@ -122,7 +126,9 @@ def read(name: str, found: Mapping[str, Section], read_at_s: float | None = None
         docker_said=_docker_said(found.get("docker-info.json")),
         containers=containers(get("docker-ps.jsonl").text),
         volume=volume(get("docker-volume.json").text),
+        images=_or_none(layers, get("docker-images.json").text) or frozenset(),
         places=places(get("df.txt").text.splitlines()),
+        exports=get("exports").text,
         present=frozenset(line for line in stored if " " not in line),
         tool=next((line.removeprefix("tool ") for line in stored if line.startswith("tool ")), ""),
         ping="ping yes" in stored,

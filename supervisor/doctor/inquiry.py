@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path, PurePosixPath
 
@@ -13,6 +13,7 @@ from build.bundle import Bundle, Needs
 from build.errors import TwinfoldError, UsageError
 from build.nodes import node as nodes
 from build.nodes import workers as forms
+from build.nodes.hosts import HEAD, Host, hosts
 from build.nodes.node import DOCKER_SOCKET, LocalNode, Node, SshNode
 from build.nodes.ssh_link import Destination
 from build.replication.replica import needed
@@ -21,29 +22,14 @@ from build.store.generations import Generation
 from build.store.store import Store
 from supervisor.configuration import Configuration
 from supervisor.doctor.links import Indexes, Wish
+from supervisor.doctor.nfs import Export
 from supervisor.doctor.rules import NodeWish, Wanted
 from supervisor.doctor.script import Query
 from supervisor.memory.plan import NodePlan
 from supervisor.memory.policy import gate_need_bytes
 
-HEAD = "head"
 INDEXES = "links.json"  # in the run folder: the GID indexes of the last launch
 LEAST_CONTEXT = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """One node as the settings name it. ``ranks`` run there; ``target`` is what ssh is told, "" for the head.
-
-    ``fabric``: its IPv4 address as the user's words have it, "" if not; ``given``: it was said to be the one on the link.
-    """
-
-    name: str
-    ranks: tuple[int, ...]
-    store: str
-    target: str = ""
-    fabric: str = ""
-    given: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +39,7 @@ class Inquiry:
     configuration: Configuration
     generation: Generation | None
     hosts: tuple[Host, ...]
+    addresses: Mapping[str, str]  # of workers, as far as the user's words tell
 
     @property
     def bundle(self) -> Bundle | None:
@@ -90,10 +77,11 @@ class Inquiry:
             store=host.store,
             proc_root=str(one.memory.proc_root) if head else one.links.worker_proc_root,
             sys_root=str(one.memory.sys_root) if head else one.links.worker_sys_root,
-            docker_socket=self._docker_socket(head) if self.docker else "",
-            peers=tuple(other.fabric for other in self.hosts if head and other.fabric),
+            docker_socket=self._docker_socket(host) if self.docker else "",
+            peers=tuple(address for address in self.addresses.values() if head and address),
             paths=tuple(dict.fromkeys(path for path in (host.store, engram) if path)),
             entries=tuple(self.entries(host)),
+            images=tuple(image.tag for image in self.bundle.image.values()) if self.bundle and self.docker else (),
             volume=one.storage.nfs_volume if self.nfs and not head and "/" not in one.storage.nfs_volume else "",
         )
 
@@ -106,6 +94,13 @@ class Inquiry:
     def nfs(self) -> bool:
         """Whether workers read the head's store over NFS."""
         return self.configuration.storage.storage == "nfs"
+
+    def export(self, server: str) -> Export:
+        """What workers read over NFS; ``server`` is the head's address on the link."""
+        one = self.configuration.storage
+        path = one.nfs_path or self.hosts[0].store
+        engram = self.bundle is not None and self.bundle.engram is not None
+        return Export(one.nfs_server or server, path, one.nfs_volume, engram, one.engram_on_network)
 
     def engram(self, host: Host) -> str:
         """Where the node reads its Engram tables; "" where the bundle has none."""
@@ -148,9 +143,8 @@ class Inquiry:
         need = plan.need_bytes(LEAST_CONTEXT if isinstance(asked, str) else asked)
         return gate_need_bytes(need, memory.floor_bytes, memory.launch_gate_bytes)
 
-    def _docker_socket(self, head: bool) -> str:
-        one = self.configuration
-        return str(one.serve.docker_socket or DOCKER_SOCKET) if head else one.workers.worker_docker_socket
+    def _docker_socket(self, host: Host) -> str:
+        return host.docker_socket or str(self.configuration.serve.docker_socket or DOCKER_SOCKET)
 
     def open(self) -> dict[str, Node]:
         """A node each. The caller closes them."""
@@ -161,7 +155,7 @@ class Inquiry:
                 opened[host.name] = LocalNode(host.name, Path(host.store))
                 continue
             destination = Destination(host.name, host.target, config=one.ssh_config)
-            opened[host.name] = SshNode(destination, PurePosixPath(host.store), docker_socket=one.worker_docker_socket)
+            opened[host.name] = SshNode(destination, PurePosixPath(host.store), docker_socket=host.docker_socket)
         return opened
 
     def with_head(self, opened: Mapping[str, Node]) -> dict[str, Node]:
@@ -184,45 +178,26 @@ def inquire(one: Configuration) -> Inquiry:
         world = generation.bundle.world_size if generation else None
     except TwinfoldError:
         generation, world = None, None
-    return Inquiry(one, generation, _hosts(one, world))
+    found = _hosts(one, world)
+    return Inquiry(one, generation, found, {host.name: _address(one, host) for host in found if host.target})
 
 
 def _hosts(one: Configuration, world: int | None) -> tuple[Host, ...]:
-    targets = one.workers.worker.split()
-    fabrics = one.workers.fabric_peer.split()
-    if fabrics and len(fabrics) != len(targets):
-        raise UsageError(
-            f"fabric_peer names {len(fabrics)} addresses for {len(targets)} workers: give one for each, in their order"
-        )
-    ranks = _ranks(world or len(targets) + 1, len(targets) + 1)
-    found = [Host(HEAD, ranks[0], str(one.state_dir / "store"))]
-    for at, target in enumerate(targets, 1):
-        name = "worker" if len(targets) == 1 else f"worker{at}"
-        fabric = _fabric(one, name, target, fabrics[at - 1] if fabrics else "")
-        found.append(Host(name, ranks[at], one.workers.worker_store, target, fabric, bool(fabrics)))
-    return tuple(found)
+    """The fleet's hosts, with the store of each as it is seen there."""
+    count = len(one.workers.worker.split()) + 1
+    head, *workers = hosts(one.workers, world or count)
+    return (replace(head, store=str(one.state_dir / "store")), *workers)
 
 
-def _ranks(world: int, count: int) -> list[tuple[int, ...]]:
-    """Which ranks run on which node: equal shares in order; all on the head where they cannot be shared out."""
-    if world % count:
-        raise UsageError(f"{world} ranks cannot be shared out over {count} hosts: name {world - 1} workers, or fewer")
-    share = world // count
-    return [tuple(range(at * share, (at + 1) * share)) for at in range(count)]
-
-
-def _fabric(one: Configuration, name: str, target: str, given: str) -> str:
+def _address(one: Configuration, host: Host) -> str:
     """The worker's address on the link as it can be told from the user's words; "" where the nodes must be asked."""
-    if problem := forms.unsafe(target):
-        raise UsageError(f"worker = {target} {problem}")
-    if given:
-        judged = forms.judge(forms.Target("192.0.2.1", "", 22), given, (), _lookup)
+    if host.fabric:
+        judged = forms.judge(forms.Target("192.0.2.1", "", 22), host.fabric, (), _lookup)
         if judged.problem:
             raise UsageError(judged.problem)
         return judged.fabric
-    printed = nodes.probe_target(Destination(name, target, config=one.workers.ssh_config))
-    judged = forms.judge(forms.read_target(printed, ""), "", (IPv4Network("0.0.0.0/0"),), lambda _name: None)
-    return judged.fabric
+    printed = nodes.probe_target(Destination(host.name, host.target, config=one.workers.ssh_config))
+    return forms.judge(forms.read_target(printed, ""), "", (IPv4Network("0.0.0.0/0"),), lambda _name: None).fabric
 
 
 def _lookup(name: str) -> str | None:

@@ -46,6 +46,7 @@ class Links:
 
     rails: tuple[Rail, ...] = ()
     findings: tuple[Finding, ...] = ()
+    proven: bool = False  # full-size packets went over them
 
     @property
     def master(self) -> str:
@@ -110,11 +111,12 @@ def node_local(ends: Iterable[End]) -> NodeLocal:
 
 def probe_findings(links: Links, probed: Iterable[Probed], wish: Wish) -> Links:
     """The links after full-size probes: a rail whose path does not carry them is refused, or dropped under "auto"."""
+    probed = tuple(probed)
     bad = [one for one in probed if one.outcome != "ok"]
     findings = [_probe_finding(links.rails[one.rail], one, wish) for one in bad]
     dropped = {one.rail for one, finding in zip(bad, findings, strict=True) if finding.action is Action.DROP_RAIL}
     rails = tuple(rail for at, rail in enumerate(links.rails) if at not in dropped)
-    return Links(rails, (*links.findings, *findings))
+    return Links(rails, (*links.findings, *findings), proven=bool(probed))
 
 
 def _rail_troubles(rail: Rail, wish: Wish) -> Iterator[Finding]:

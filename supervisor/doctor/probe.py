@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from build.nodes.hosts import HEAD
 from build.nodes.node import Node
 from build.nodes.ssh_errors import NodeError
 from supervisor.doctor.facts import NodeFacts
-from supervisor.doctor.inquiry import HEAD
 from supervisor.doctor.links import Links, Probed
 from supervisor.doctor.rails import End
 

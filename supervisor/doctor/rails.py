@@ -90,7 +90,8 @@ def find(head: NodeFacts, peers: Sequence[Peer], master_addr: str = "") -> Found
     first = _first(rails, peers, master_addr)
     if first is None:
         return Found(findings=(_no_rail(head, peers),))
-    ordered = [first, *(rail for rail in rails if rail is not first)]
+    plain = first.ends[0].rdma is None  # other ports without RDMA are a LAN, and no second rail
+    ordered = [first] if plain else [first, *(rail for rail in rails if rail is not first)]
     return Found(tuple(Rail(number, rail.ends) for number, rail in enumerate(ordered)))
 
 

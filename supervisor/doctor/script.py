@@ -29,8 +29,10 @@ PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 s() { n=$1; shift; { timeout "$limit" "$@" 2>&1 </dev/null; printf '\n@@%s' "$?"; } | base64 -w 900 | sed -u "s/^/$n /"; }
 s system.txt sh -c '
   echo "hostname $(cat /proc/sys/kernel/hostname)"; echo "time $(date +%s.%N)"; echo "kernel $(uname -r)"
-  echo "machine $(uname -m)"; echo "user $(id -un)"; echo "home $HOME"; echo "cmdline $(cat "$0/cmdline" 2>/dev/null)"
-  echo "memlock $(ulimit -l)"; command -v mount.nfs >/dev/null && echo "mount_nfs yes" || echo "mount_nfs no"' "$proc"
+  echo "machine $(uname -m)"; echo "user $(id -un)"
+  echo "ids $(id -u):$(id -g)"; echo "store $(readlink -m -- "$1")"; echo "home $HOME"
+  echo "cmdline $(cat "$0/cmdline" 2>/dev/null)"
+  echo "memlock $(ulimit -l)"; command -v mount.nfs >/dev/null && echo "mount_nfs yes" || echo "mount_nfs no"' "$proc" "$store"
 s meminfo cat "$proc/meminfo"
 s ip-addr.json ip -j addr &
 s ip-route.jsonl sh -c 'for p do ip -j route get "$p" 2>/dev/null; done' route $peers &
@@ -59,8 +61,10 @@ if [ -n "$docker" ]; then
 fi
 s df.txt sh -c 'for p do q=$p; while [ ! -e "$q" ]; do n=${q%/*}; [ "$n" = "$q" ] && n=.; q=${n:-/}; done
   echo "@ $p"; df -PTB1 -- "$q" | tail -n 1; done' df $paths &
+s exports sh -c 'cat /etc/exports /etc/exports.d/*.exports 2>/dev/null; exit 0' &
 s store.txt sh -c 'cd "$0" 2>/dev/null || cd /dev; for e do [ -e "$e" ] && echo "$e"; done
-  for t in tool/twinfold-node-* *-node-tool*/twinfold-node; do [ -x "$t" ] && echo "tool $t"; done
+  case $(uname -m) in aarch64) m=arm64 ;; *) m=amd64 ;; esac
+  for t in tool/twinfold-node-* *-twinfold-node-$m/twinfold-node; do [ -x "$t" ] && echo "tool $t"; done
   ping -V 2>/dev/null | grep iputils >/dev/null && echo "ping yes"; exit 0' "$store" $entries &
 wait
 s end.txt date +%s.%N

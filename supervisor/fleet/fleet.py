@@ -16,6 +16,8 @@ from supervisor.runners.fleet import FleetRunner, Found
 from supervisor.runners.protocol import Runner
 
 if TYPE_CHECKING:
+    from build.nodes.node import Node
+    from supervisor.doctor.links import Links
     from supervisor.fleet.worker import Worker
     from supervisor.gang.launch import Blueprint
 
@@ -34,6 +36,21 @@ class Fleet:
     def site(self, node: str) -> Site:
         """What a node says of itself."""
         return self._head if node == HEAD else self._workers[node].site()
+
+    def examine(self, one: Configuration, cancelled: threading.Event, say: Callable[[str, str], None]) -> Links:
+        """What the doctor finds. One host that needs no GPU is not asked."""
+        from supervisor.doctor import preflight
+
+        return preflight.check(one, self._nodes(), cancelled, say)
+
+    def prove(self, one: Configuration, links: Links, say: Callable[[str, str], None]) -> Links:
+        """Full-size packets over the links, where the examination could not send any."""
+        from supervisor.doctor import preflight
+
+        return preflight.prove(one, self._nodes(), links, say)
+
+    def _nodes(self) -> dict[str, Node]:
+        return {name: worker.node for name, worker in self._workers.items()}
 
     def prepare(self, one: Blueprint, cancelled: threading.Event, say: Say) -> None:
         """Every worker at once; the first trouble in their order is raised when all are done."""
@@ -89,4 +106,9 @@ def _workers(one: Configuration, say: Say) -> list[Worker]:
     world = generation.bundle.world_size if generation else len(one.workers.worker.split()) + 1
     found = hosts(one.workers, world)
     store = Path(one.state_dir / "store")
-    return [Worker(host, one.workers.ssh_config, one.workers.prepare, store, say) for host in found if host.name != HEAD]
+    shared = one.storage.nfs_volume if one.storage.storage == "nfs" else ""
+    return [
+        Worker(host, one.workers.ssh_config, one.workers.prepare, store, say, shared=shared)
+        for host in found
+        if host.name != HEAD
+    ]

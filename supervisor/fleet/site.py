@@ -14,6 +14,8 @@ from build.nodes.hosts import HEAD
 from build.replication.replicas import platform_of
 
 if TYPE_CHECKING:
+    from supervisor.configuration import Configuration
+    from supervisor.doctor.links import Links
     from supervisor.gang.launch import Blueprint
 
 
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 class Site:
     """One node. ``store`` is absolute as seen there; ``user`` is the ``uid:gid`` that containers run as, "" the image's own.
 
-    ``cache`` is a folder of the node that ranks may write to; None where they run as processes.
+    ``cache`` is a folder of the node that ranks may write to; None where they run as processes. ``volume`` is the Docker volume
+    that holds the store there, "" where it is at ``store``.
     """
 
     node: str
@@ -29,6 +32,7 @@ class Site:
     platform: str
     user: str = ""
     cache: Path | None = None
+    volume: str = ""
 
 
 class Nodes(Protocol):
@@ -37,8 +41,14 @@ class Nodes(Protocol):
     def site(self, node: str) -> Site:
         """What a node says of itself. A ``NodeError`` where it cannot be asked."""
 
+    def examine(self, one: Configuration, cancelled: threading.Event, say: Callable[[str, str], None]) -> Links:
+        """Say what is wrong with the nodes, refuse what forbids a launch, and give the links that it will use."""
+
     def prepare(self, one: Blueprint, cancelled: threading.Event, say: Callable[[str], None]) -> None:
         """Make every node ready for its ranks, or refuse with the reason."""
+
+    def prove(self, one: Configuration, links: Links, say: Callable[[str, str], None]) -> Links:
+        """Full-size packets over the links, once every node has what sends them; the links that are left."""
 
     def close(self) -> None:
         """Let connections go; ranks stay as they are."""

@@ -12,9 +12,11 @@ from build.image.daemon import DockerDaemon
 from build.image.far_docker import FarDocker
 from build.image.load import load, prove
 from build.nodes.hosts import Host
+from build.replication.replica import needed
 from build.replication.replicas import Replica
-from build.replication.replicate import told_report
+from build.replication.replicate import told_report, wants
 from build.store.store import Store
+from supervisor.fleet import shared
 from supervisor.fleet.site import Site
 from supervisor.runners.docker import DockerRunner, image_archive
 
@@ -26,9 +28,15 @@ Say = Callable[[str], None]
 
 
 class Worker:
-    """A worker of one fleet. ``prepare`` is the setting of that name."""
+    """A worker of one fleet. ``prepare`` is the setting of that name.
 
-    def __init__(self, host: Host, ssh_config: Path | None, prepare: str, head_store: Path, say: Say) -> None:
+    ``shared``: the Docker volume, or the path there, through which it reads the head's store; "" where it has its own copy.
+    """
+
+    def __init__(
+        self, host: Host, ssh_config: Path | None, prepare: str, head_store: Path, say: Say, *, shared: str = ""
+    ) -> None:
+        self._shared = shared
         self.host, self._prepare, self._head_store, self._say = host, prepare, head_store, say
         self._replica = Replica(host, ssh_config, Store(head_store), say)
         self.node = self._replica.node
@@ -42,7 +50,8 @@ class Worker:
         with self._lock:
             if self._site is None:
                 place = self._replica.place()
-                self._site = Site(self.host.name, place.store, place.platform, place.user, place.store / CACHE)
+                own = Site(self.host.name, place.store, place.platform, place.user, place.store / CACHE)
+                self._site = shared.site(own, self._shared)
             return self._site
 
     def prepare(self, bundle: Bundle) -> None:
@@ -51,6 +60,9 @@ class Worker:
         Under ``prepare = 0`` nothing is brought. Raises what says why its ranks could not be started.
         """
         site = self.site()
+        if self._shared:
+            self._see(bundle, site)
+            return
         if self._prepare == "0":
             self._replica.require(bundle, site.platform)
         else:
@@ -65,6 +77,17 @@ class Worker:
         self.runner.close()
         self._docker.close()
         self._replica.close()
+
+    def _see(self, bundle: Bundle, site: Site) -> None:
+        """Read everything through the mount, which the node tool does in a container."""
+        if site.platform not in bundle.node_tool:
+            raise Refused(f"{self.host.name} is {site.platform}, and the bundle has no node tool for it: run `doit`")
+        entries = {entry for rank in self.host.ranks for entry in needed(bundle, rank)}
+        tool = self._image_id(bundle.node_tool[site.platform].image)
+        wanted = wants(Store(self._head_store), entries)
+        shared.require(self.node, self.host.docker_socket, self._shared, tool, wanted)
+        self.node.run(["sh", "-c", MAKE_CACHE, "cache", str(site.cache)], ASK_S)
+        self._image_id(self._image(bundle, site))
 
     def _image(self, bundle: Bundle, site: Site) -> ImageRef:
         if site.platform not in bundle.image:

@@ -152,10 +152,12 @@ class Gang:
             one = self._on_its_rung(blueprint(self._configure()))
             one.check_store()
             _check_world(one, self._board.state)
+            one = replace(one, links=self._nodes.examine(one.configuration, launch.cancelled, self._voice.say))
             gate.check_ports(one)
             self._nodes.prepare(one, launch.cancelled, self._voice.say)
             if one.gate_on_free:
                 gate.drop_own_pages(one, tool(one), self._voice.say)
+            one = replace(one, links=self._nodes.prove(one.configuration, one.links, self._voice.say))
             plan = gate.plan_when_it_fits(one, launch.cancelled, self._voice.say)
         except gate.Cancelled:
             return

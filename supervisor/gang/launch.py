@@ -9,6 +9,7 @@ from build.bundle import Bundle, StoreRef
 from build.errors import StoreDamaged, UsageError
 from build.nodes.hosts import HEAD, Host, hosts, nodes_of
 from supervisor.configuration import Configuration
+from supervisor.doctor.links import Links
 from supervisor.engine.contract import RankCommand, RankPaths, gang_commands, spec_hash
 from supervisor.engine.facts import connectable
 from supervisor.fleet import address
@@ -30,7 +31,7 @@ CACHE_IN_CONTAINER = "/cache"
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
-    """All of a launch that can be known before a node is asked. ``master`` is rank 0's IPv4 address for the other ranks."""
+    """All of a launch that can be known before a node is asked, and the links, which are found anew at each launch."""
 
     configuration: Configuration
     generation: int
@@ -38,7 +39,7 @@ class Blueprint:
     bundle_entry: str
     store: Path
     hosts: tuple[Host, ...]
-    master: str
+    links: Links = Links()
     ladder: Ladder = Ladder()
 
     @property
@@ -80,14 +81,23 @@ class Blueprint:
         return self.configuration.serve.runner == "docker"
 
     @property
-    def spec_hash(self) -> str:
-        """The canonical launch spec: a context that is found at each launch ("auto") does not count."""
-        asked = self.configuration.serve.context
-        context = self.bundle.window_tokens if isinstance(asked, str) else asked
-        return spec_hash(self.commands(context), self.bundle_entry, str(asked), self.configuration.serve.runner)
+    def master(self) -> str:
+        """Rank 0's IPv4 address for the other ranks: as found at this launch, else as the way to the workers is now."""
+        if found := self.configuration.serve.master_addr or self.links.master:
+            return found
+        return address.master(self.hosts[1:], self.configuration.workers.ssh_config) if len(self.hosts) > 1 else LOOPBACK
 
-    def commands(self, context_tokens: int) -> tuple[RankCommand, ...]:
-        """Every rank's command at a context."""
+    @property
+    def spec_hash(self) -> str:
+        """The canonical launch spec: a context that is found at each launch ("auto") does not count, nor do the links."""
+        serve, anywhere = self.configuration.serve, replace(self, links=Links())
+        asked = serve.context
+        context = self.bundle.window_tokens if isinstance(asked, str) else asked
+        commands = anywhere.commands(context, serve.master_addr or LOOPBACK)
+        return spec_hash(commands, self.bundle_entry, str(asked), self.configuration.serve.runner)
+
+    def commands(self, context_tokens: int, master: str = "") -> tuple[RankCommand, ...]:
+        """Every rank's command at a context; ``master`` in place of the address that the ranks meet at."""
         configuration, engine = self.configuration, self.bundle.engine
         here = (str(engine.server.under(self.store)), str(engine.follower.under(self.store)))
         return gang_commands(
@@ -96,7 +106,8 @@ class Blueprint:
             context_tokens,
             tuple(self._paths(rank) for rank in range(self.bundle.world_size)),
             binaries=CONTAINER_BINARIES if self.in_containers else here,
-            master=self.master,
+            master=master or self.master,
+            node_locals=tuple(self.links.local(node) for node in self.nodes) if self.links.rails else (),
             engine_env=configuration.engine_env,
             reserve_gib=configuration.memory.min_avail_gib,
         )
@@ -105,9 +116,11 @@ class Blueprint:
         """What a container of the rank mounts: each store entry it needs, and the key; a process needs none."""
         if not self.in_containers:
             return ()
-        entries = sorted({ref.entry for ref in self._refs(rank)})
+        entries = () if site.volume else sorted({ref.entry for ref in self._refs(rank)})
         mounts = [Mount(site.store / entry, str(IN_CONTAINER / entry)) for entry in entries]
         mounts += [Mount(at, inside) for at, inside in outside_mounts(self.store, self._refs(rank), site.store)]
+        if site.volume:
+            mounts.append(Mount(Path(site.volume), str(IN_CONTAINER), volume=True))
         if site.cache:
             mounts.append(Mount(site.cache, CACHE_IN_CONTAINER, read_only=False))
         key = self.configuration.serve.api_key_file
@@ -138,11 +151,12 @@ class Blueprint:
         """The plan of a launch now. ``Refused`` where the context asked for, or the weights, can never fit this node."""
         floor, window = self.configuration.memory.floor_bytes, self.ladder.window(self.bundle.window_tokens)
         context = choose_context(self.asked_context, (self.node_plan(available_bytes),), floor, window)
-        return Plan(self, context, self.commands(context))
+        self.commands(context)  # refuses what the engine cannot be given
+        return Plan(self, context)
 
     def running_at(self, context_tokens: int) -> Plan:
         """The plan of a gang that runs already, at the context it was started with."""
-        return Plan(self, context_tokens, self.commands(context_tokens))
+        return Plan(self, context_tokens)
 
     def _refs(self, rank: int) -> tuple[StoreRef, ...]:
         bundle = self.bundle
@@ -169,7 +183,11 @@ class Plan:
 
     blueprint: Blueprint
     context_tokens: int
-    commands: tuple[RankCommand, ...]
+
+    @property
+    def commands(self) -> tuple[RankCommand, ...]:
+        """Every rank's command."""
+        return self.blueprint.commands(self.context_tokens)
 
     @property
     def need_bytes(self) -> int:
@@ -229,9 +247,6 @@ def blueprint(configuration: Configuration) -> Blueprint:
     found = hosts(workers, generation.bundle.world_size)
     if len(found) > 1 and configuration.serve.runner != "docker":
         raise UsageError(f"worker = {workers.worker}: ranks on other hosts run in containers: set runner to docker")
-    elsewhere = (
-        address.master(found[1:], workers.ssh_config) if len(found) > 1 and not configuration.serve.master_addr else LOOPBACK
-    )
     return Blueprint(
         configuration,
         generation.number,
@@ -239,5 +254,4 @@ def blueprint(configuration: Configuration) -> Blueprint:
         generation.bundle_entry,
         generation.store,
         found,
-        configuration.serve.master_addr or elsewhere,
     )

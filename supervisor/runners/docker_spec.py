@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from build.bundle import Needs
-from supervisor.runners.protocol import MARKER, Leftover, RankHandle, RankSpec
+from supervisor.runners.protocol import MARKER, Leftover, Mount, RankHandle, RankSpec
 
 PROJECT = "twinfold.project"
 LAUNCH = "twinfold.launch"
@@ -95,7 +95,6 @@ def _count(text: str) -> int:
 
 
 def _host_config(spec: RankSpec, options: Options) -> dict[str, Any]:
-    mounts = [{"Type": "bind", "Source": str(one.source), "Target": one.target, "ReadOnly": one.read_only} for one in spec.mounts]
     return {
         "NetworkMode": "host",
         "IpcMode": "host",
@@ -106,9 +105,14 @@ def _host_config(spec: RankSpec, options: Options) -> dict[str, Any]:
             "Type": "json-file",
             "Config": {"max-size": f"{options.log.file_mib}m", "max-file": str(options.log.files)},
         },
-        "Mounts": mounts,
+        "Mounts": [_mount(one) for one in spec.mounts],
         **_asked(spec.needs or Needs()),
     }
+
+
+def _mount(one: Mount) -> dict[str, Any]:
+    kind, more = ("volume", {"VolumeOptions": {"NoCopy": True}}) if one.volume else ("bind", {})
+    return {"Type": kind, "Source": str(one.source), "Target": one.target, "ReadOnly": one.read_only, **more}
 
 
 def _asked(needs: Needs) -> dict[str, Any]:

@@ -28,11 +28,15 @@ class StartRefused(LaunchFailed):
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A host folder as a container sees it. Runners of processes need none: there ``target`` equals ``source``."""
+    """A host folder as a container sees it. Runners of processes need none: there ``target`` equals ``source``.
+
+    ``volume``: ``source`` is a Docker volume's name, and no path.
+    """
 
     source: Path
     target: str
     read_only: bool = True
+    volume: bool = False
 
 
 @dataclass(frozen=True, slots=True)

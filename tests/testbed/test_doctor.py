@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,8 @@ from tests.testbed import daemons, network, readings
 from tests.testbed.bed import Testbed
 from tests.testbed.hosts import Host
 from tests.testbed.layout import RAIL0, RAIL1
+from tests.testing.dockerd import HERE
+from tests.testing.node_tool import node_tool
 from tests.testing.on_head import doctor, supervisor
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(600)]
@@ -242,3 +245,26 @@ def test_a_saved_folder_gives_the_same_findings_anywhere(bed: Testbed, tmp_path:
 def test_one_host_alone_is_examined_too(bed: Testbed, tmp_path: Path) -> None:
     code, found = doctor(bed, tmp_path, worker="", runner="process")
     assert (code, reasons(found), found["rails"]) == (0, [], [])
+
+
+def test_a_path_that_swallows_full_packets_is_found_by_the_node_tool(bed: Testbed, tmp_path: Path) -> None:
+    """MTUs agree and small packets pass, as with a switch between that was set to less."""
+    worker = bed.workers[0]
+    for where in (tmp_path / f"store/0-twinfold-node-{HERE.architecture}", worker.plan.home / "probe-store/tool"):
+        where.mkdir(parents=True)
+    shutil.copy(node_tool(), tmp_path / f"store/0-twinfold-node-{HERE.architecture}/twinfold-node")
+    shutil.copy(node_tool(), worker.plan.home / "probe-store/tool/twinfold-node-0")
+    drop = ["INPUT", "-i", RAIL1.device, "-m", "length", "--length", "5000:65535", "-j", "DROP"]
+    try:
+        code, found = doctor(bed, tmp_path, worker_store="probe-store")
+        assert (code, reasons(found)) == (0, [])
+        assert [rail["full_size"] for rail in found["rails"]] == [{"worker": "ok"}] * 2
+        worker.run(["iptables", "-I", *drop])
+        code, found = doctor(bed, tmp_path, worker_store="probe-store")
+        assert (code, reasons(found)) == (3, [("path_not_full_size", "error", "worker")])
+        assert "8972" in found["findings"][0]["found"]
+        code, found = doctor(bed, tmp_path, worker_store="probe-store", rails="auto")
+        assert (code, reasons(found)) == (0, [("path_not_full_size", "warning", "worker")])
+    finally:
+        worker.run(["iptables", "-D", *drop], check=False)
+        shutil.rmtree(worker.plan.home / "probe-store")

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from build.graph.builders import HUB
 from build.graph.graph import Artefact, canonical
 from build.graph.jobs import Job
 from build.hub import cache, layout
@@ -21,7 +22,7 @@ from build.hub.files import HubFile, Proof, Snapshot
 from build.store import durable
 from build.store.hashing import Entry, sha256_bytes, tree_hash
 
-BUILDER, VERSION = "hub", 1
+BUILDER, VERSION = HUB
 FILE = "files.json"
 OUTSIDE = Path("outside") / "hub"  # beside the store's folder
 

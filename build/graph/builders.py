@@ -13,6 +13,7 @@ from build.store import hashing
 
 PYTHON = ("python", 1)
 PICK = ("pick", 1)
+HUB = ("hub", 1)  # a reference artefact: its bytes lie in the hub's cache
 
 # Runs a function of the stored sources, never of the checkout, with nothing else importable than the standard library.
 BOOT = (

@@ -23,7 +23,6 @@ from build.locks import lockfile
 from build.locks.pins import Lock
 
 ABLIT = "ablit"
-KIND = "checkpoint"
 PATCHES = "patches"
 NEEDS = {"gpu": True, "infiniband": True, "memlock": True}  # of a rank's container (engine contract, Containers)
 
@@ -107,12 +106,6 @@ class Wanted:
         if self.patches:
             wishes[PATCHES] = (self.patches.repo, self.patches.ref)
         return {name: wish for name, wish in wishes.items() if wish[0]}
-
-
-def is_one(checkout: Path, target: str) -> bool:
-    """True where the target's file says ``kind = "checkpoint"``; False too where there is none."""
-    path = checkout / "lockfiles" / f"{target}.toml"
-    return bool(target) and "/" not in target and path.is_file() and lockfile.read_table(path).get("kind") == KIND
 
 
 def read_wanted(checkout: Path, target: str) -> Wanted:

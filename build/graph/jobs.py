@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from build.errors import BuildFailed
 from build.graph.graph import Artefact
 from build.graph.processes import Children, Finished
-from build.hub.cache import Shelf
 from build.hub.patience import Patience
 from build.store import durable
 from build.store.hashing import FileHash
 from build.store.record import Record
 
 if TYPE_CHECKING:
+    from build.hub.cache import Shelf
     from build.hub.client import Connect, Hub
 
 
@@ -60,6 +60,8 @@ class Toolbox:
     @property
     def shelf(self) -> Shelf:
         """The hub's cache, read with fingerprints."""
+        from build.hub.cache import Shelf  # only targets with hub files pay for it
+
         return Shelf(self.hub.folder, self.hash_file, self.hub.git_blob)
 
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from build.artefacts import hub_files, toolchain
+from build.artefacts import toolchain
 from build.artefacts.rank_cache import WORLDS
 from build.errors import BuildFailed, OutputDiffers, UsageError
-from build.graph import dsv41, graph, targets
-from build.graph.builders import builder
+from build.graph import graph, targets
+from build.graph.builders import HUB, builder
 from build.graph.graph import Artefact, Resolved
 from build.graph.jobs import DOCKER_SOCKET, HubAccess, Job, Toolbox
 from build.graph.processes import Children
@@ -117,8 +117,10 @@ class Project:
 
     def _there(self, artefact: Artefact) -> bool:
         """True unless the bytes of a reference artefact are not where this node's cache is, or not what they were."""
-        if artefact.builder != hub_files.BUILDER:
+        if artefact.builder != HUB[0]:
             return True
+        from build.artefacts import hub_files  # only targets with hub files pay for it
+
         shelf = self.tools().shelf
         return hub_files.leads_to(self.state, shelf.folder) and not hub_files.problem(artefact.params, shelf)
 
@@ -176,7 +178,9 @@ class Project:
 
     def outside(self, artefact: Artefact) -> str:
         """Where the bytes of a reference artefact lie; "" for one that has its own."""
-        if artefact.builder == hub_files.BUILDER:
+        if artefact.builder == HUB[0]:
+            from build.artefacts import hub_files
+
             return str(hub_files.OUTSIDE)
         return str(toolchain.installed_root()) if artefact.builder == toolchain.BUILDER else ""
 
@@ -223,7 +227,9 @@ class Project:
 
     def _artefacts(self) -> tuple[Artefact, ...]:
         site = targets.Site(self.checkout, self.host, self.fingerprints.sha256, "ablit" if self.places.ablit else "base")
-        if dsv41.is_one(self.checkout, self.target):
+        if targets.is_checkpoint(self.checkout, self.target):
+            from build.graph import dsv41
+
             wish = dsv41.read_wanted(self.checkout, self.target)
             return dsv41.artefacts(wish, self.lock, self._world(wish.world), self.target, site)
         wanted = targets.read_wanted(self.checkout, self.target)

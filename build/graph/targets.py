@@ -16,6 +16,7 @@ from build.graph.graph import Artefact
 from build.locks import lockfile, pins
 from build.store.hashing import FileHash
 
+CHECKPOINT = "checkpoint"  # the kind of a target whose file wishes for a published checkpoint
 NODE = "build/zig/node"
 NODE_TOOL = "twinfold-node"  # its binary, and the start of its artefacts' names
 # Binaries by their role in a bundle; names from the engine's contract.
@@ -73,6 +74,12 @@ class Site:
     host: str
     hash_file: FileHash
     variant: str = "base"
+
+
+def is_checkpoint(checkout: Path, target: str) -> bool:
+    """True where the target's file says ``kind = "checkpoint"``; False too where there is none."""
+    path = checkout / "lockfiles" / f"{target}.toml"
+    return bool(target) and "/" not in target and path.is_file() and lockfile.read_table(path).get("kind") == CHECKPOINT
 
 
 def read_wanted(checkout: Path, target: str) -> Wanted:

@@ -22,7 +22,9 @@ def pin(project: Project, only: frozenset[str]) -> list[str]:
 
     What was resolved is kept even where something else could not be: then the first error is raised, the others are said.
     """
-    wish = dsv41.read_wanted(project.checkout, project.target) if dsv41.is_one(project.checkout, project.target) else None
+    wish = (
+        dsv41.read_wanted(project.checkout, project.target) if targets.is_checkpoint(project.checkout, project.target) else None
+    )
     _known(only, {toolchain.NAME, *(resolve.names(wish) if wish else ())})
     zig = wish.zig if wish else targets.read_wanted(project.checkout, project.target).zig
     lock, lines = project.lock, []

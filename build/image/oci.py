@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +26,6 @@ OCI_REF_NAME = "org.opencontainers.image.ref.name"
 BASE_NAME = "org.opencontainers.image.base.name"
 
 EPOCH = "1970-01-01T00:00:00Z"
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +74,6 @@ def canonical(document: object) -> bytes:
 def digest_of(content: bytes) -> str:
     """``sha256:<hex>`` of some bytes."""
     return "sha256:" + hashlib.sha256(content).hexdigest()
-
-
-def is_digest(text: str) -> bool:
-    """Whether this is ``sha256:`` and 64 lower-case hex digits."""
-    return _DIGEST.fullmatch(text) is not None
 
 
 def blob_path(digest: str) -> str:

@@ -42,14 +42,12 @@ def service(body: Document) -> dict[str, Any]:
         "healthcheck": {"disable": True},
         "logging": {"driver": host["LogConfig"]["Type"], "options": dict(host["LogConfig"]["Config"])},
         "volumes": [_volume(mount) for mount in host["Mounts"]],
-        "devices": [
-            f"{one['PathOnHost']}:{one['PathInContainer']}:{one['CgroupPermissions']}" for one in host.get("Devices", ())
-        ],
+        "devices": [_device_file(one) for one in host.get("Devices", ())],
         "cap_add": list(host.get("CapAdd", ())),
         "ulimits": {one["Name"]: {"soft": one["Soft"], "hard": one["Hard"]} for one in host.get("Ulimits", ())},
     }
     if host.get("DeviceRequests"):
-        found["deploy"] = {"resources": {"reservations": {"devices": [_device(one) for one in host["DeviceRequests"]]}}}
+        found["deploy"] = {"resources": {"reservations": {"devices": [_gpu_request(one) for one in host["DeviceRequests"]]}}}
     return {name: value for name, value in found.items() if value not in ("", [], {})}
 
 
@@ -64,11 +62,11 @@ def _volume(mount: Document) -> dict[str, Any]:
     }
 
 
-def _node_file(one: Document) -> str:
+def _device_file(one: Document) -> str:
     return f"{one['PathOnHost']}:{one['PathInContainer']}:{one['CgroupPermissions']}"
 
 
-def _device(request: Document) -> dict[str, Any]:
+def _gpu_request(request: Document) -> dict[str, Any]:
     count = "all" if request["Count"] == -1 else request["Count"]
     return {"driver": "nvidia", "count": count, "capabilities": list(request["Capabilities"][0])}
 

@@ -1,4 +1,4 @@
-"""Publishes the board as metrics and status, once a second, and notices newer generations."""
+"""Publishes the board as metrics and status, four times a second, and notices newer generations."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from build.store import generations
 from metrics.exporter import Exporter
+from metrics.readings import Snapshot
 from supervisor.gang.board import Board
 from supervisor.gang.watchers import Watcher
 from supervisor.status.built import built
@@ -32,7 +33,7 @@ class Publisher(Watcher):
         """The status as of now."""
         return dict(self._publish().status)
 
-    def _publish(self) -> Any:
+    def _publish(self) -> Snapshot:
         with self._publishing:
             view = self._board.view()
             self._tally = self._tally.take(view)

@@ -30,8 +30,8 @@ from build.settings import (
     whole,
     word_or,
 )
+from build.units import GIB
 
-GIB = 1 << 30
 # An engine switch of the recipe that bears none of the engine's prefixes (its patch 0005).
 ENGINE_NAMES = frozenset({"PREFILL_INTERLEAVE_MS"})
 # Names with an engine's prefix that are settings of a recipe, never variables of the engine.

@@ -14,9 +14,9 @@ from build.graph.report import short
 from build.store import gc, generations, recheck, repair, roots, verify
 from build.store.roots import Root
 from build.store.verified import note_verified
+from build.units import GIB
 
 KEEP = option("keep", 3, "how many of the newest generations of each target stay")
-GIB = 1 << 30
 EVERY = 1 << 30  # generations to keep: all
 BEFORE = -1  # in place of a generation's number: the one before the current
 

@@ -6,8 +6,9 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from build.units import GIB, MIB
+
 WINDOW_S = 20.0
-GIB, MIB = 1 << 30, 1 << 20
 
 
 class Progress:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from build.errors import BuildFailed
+from build.units import GIB
 
-GIB = 1 << 30
 SPARE_BYTES = 1 << 30  # a file system that is filled to its last block fails others too
 
 

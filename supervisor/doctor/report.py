@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from build.units import GIB
 from supervisor.doctor.examine import Examination
 from supervisor.doctor.facts import NodeFacts
 from supervisor.doctor.findings import Finding, Level
 from supervisor.doctor.rails import End, Rail
-
-GIB = 1 << 30
 
 
 def as_text(found: Examination) -> str:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from build.bundle import Needs
 from build.facts import Container, Gpu, Place, cma_finding
+from build.units import gib
 from supervisor.doctor.facts import NodeFacts
 from supervisor.doctor.findings import Action, Finding, error, note, warning
 
-GIB = 1 << 30
 SKEW_S = 2.0
 CLOCK_TOLERANCE_MHZ = 25.0
 LOADED_PERCENT = 50.0  # below it a GPU lowers its clock by itself, and the clock says nothing
@@ -129,7 +129,7 @@ def _memory(node: NodeFacts, wanted: Wanted) -> Iterator[Finding]:
         short = error(
             "memory_under_gate",
             node.name,
-            f"{node.label}: {_gib(memory.available_bytes)} of memory are available, a launch needs {_gib(need)}",
+            f"{node.label}: {gib(memory.available_bytes)} of memory are available, a launch needs {gib(need)}",
             f"it waits up to {wanted.gate_wait_s:g} s for the rest, then it is refused",
             "stop other programs, or lower context or min_avail_gib",
             "ps -eo rss,pid,args --sort=-rss | head",
@@ -139,8 +139,8 @@ def _memory(node: NodeFacts, wanted: Wanted) -> Iterator[Finding]:
         yield note(
             "memory_in_page_cache",
             node.name,
-            f"{node.label}: {_gib(memory.free_bytes)} are free, {_gib(memory.page_cache_bytes)} hold the page cache",
-            f"CUDA takes free memory only; a launch needs {_gib(need)}, and drops our own pages first",
+            f"{node.label}: {gib(memory.free_bytes)} are free, {gib(memory.page_cache_bytes)} hold the page cache",
+            f"CUDA takes free memory only; a launch needs {gib(need)}, and drops our own pages first",
             "drop the page cache if a launch is refused for it",
             "sync; echo 1 | sudo tee /proc/sys/vm/drop_caches",
         )
@@ -220,8 +220,8 @@ def _disk(node: NodeFacts, wanted: Wanted) -> Iterator[Finding]:
             yield error(
                 "disk_too_small",
                 node.name,
-                f"{node.label}: {_gib(place.file_system.available_bytes)} are free at {place.path} (file system"
-                f" {place.file_system.mount}), and {_gib(missing)} are missing there",
+                f"{node.label}: {gib(place.file_system.available_bytes)} are free at {place.path} (file system"
+                f" {place.file_system.mount}), and {gib(missing)} are missing there",
                 "what a launch needs cannot be brought there",
                 "free some, or put the store on another disk",
                 f"df -h {place.file_system.mount}",
@@ -339,7 +339,3 @@ def _api(wanted: Wanted) -> Iterable[Finding]:
             "everyone who reaches this address can use it",
             "set api_key_file, or host = 127.0.0.1",
         )
-
-
-def _gib(count: int) -> str:
-    return f"{count / GIB:.1f} GiB"

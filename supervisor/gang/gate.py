@@ -10,6 +10,7 @@ from pathlib import Path
 
 from build.errors import Refused
 from build.facts import read_meminfo
+from build.units import gib
 from supervisor.gang import ports
 from supervisor.gang.launch import Blueprint, Plan
 from supervisor.memory.policy import Gate, GateState, GateVerdict, GateWatch, Sample, watch_gate
@@ -86,8 +87,8 @@ def wait_for_memory(plan: Plan, cancelled: threading.Event, say: Say, clock: Cal
             raise Refused(_short(need, verdict, memory))
         if verdict.short_bytes and not told:
             told = True
-            short = _gib(verdict.short_bytes)
-            say(f"waiting for memory, at most {memory.gate_wait_s:g} s: {_gib(need)} must be available, {short} are short")
+            short = gib(verdict.short_bytes, 2)
+            say(f"waiting for memory, at most {memory.gate_wait_s:g} s: {gib(need, 2)} must be available, {short} are short")
         if cancelled.wait(memory.sample_period_s):
             raise Cancelled
 
@@ -101,12 +102,9 @@ def _sample(memory: Memory, at_s: float) -> Sample | None:
 
 
 def _short(need: int, verdict: GateVerdict, memory: Memory) -> str:
-    missing = "its memory cannot be read" if verdict.short_bytes is None else f"{_gib(verdict.short_bytes)} are short"
+    missing = "its memory cannot be read" if verdict.short_bytes is None else f"{gib(verdict.short_bytes, 2)} are short"
     return (
-        f"too little memory on head: a launch needs {_gib(need)} available (the floor of {memory.min_avail_gib:g} GiB beside it),"
-        f" {missing} after {memory.gate_wait_s:g} s: stop other programs, or lower min_avail_gib"
+        f"too little memory on head: a launch needs {gib(need, 2)} available"
+        f" (the floor of {memory.min_avail_gib:g} GiB beside it), {missing} after {memory.gate_wait_s:g} s:"
+        " stop other programs, or lower min_avail_gib"
     )
-
-
-def _gib(count: int) -> str:
-    return f"{count / 2**30:.2f} GiB"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from build.errors import Refused
+from build.units import gib
 
-GIB = 1 << 30
 CONTEXT_STEP = 1024  # contexts that the plan chooses are multiples of this
 
 
@@ -47,7 +47,7 @@ def choose_context(asked: int | str, plans: tuple[NodePlan, ...], floor_bytes: i
     if largest <= 0:
         need = tightest.need_bytes(CONTEXT_STEP) + floor_bytes
         raise Refused(
-            f"{tightest.node} has {_gib(tightest.available_bytes)} available, and the weights with the floor need {_gib(need)}:"
+            f"{tightest.node} has {gib(tightest.available_bytes)} available, and the weights with the floor need {gib(need)}:"
             " stop other programs there, or lower min_avail_gib"
         )
     if isinstance(asked, str):
@@ -56,11 +56,7 @@ def choose_context(asked: int | str, plans: tuple[NodePlan, ...], floor_bytes: i
         raise Refused(f"context = {asked}: the model's window is {window_tokens} tokens")
     if asked > largest:
         raise Refused(
-            f"context = {asked} needs {_gib(tightest.need_bytes(asked) + floor_bytes)} with the floor on {tightest.node},"
-            f" which has {_gib(tightest.available_bytes)} available: the largest that fits is {largest}"
+            f"context = {asked} needs {gib(tightest.need_bytes(asked) + floor_bytes)} with the floor on {tightest.node},"
+            f" which has {gib(tightest.available_bytes)} available: the largest that fits is {largest}"
         )
     return asked
-
-
-def _gib(count: int) -> str:
-    return f"{count / GIB:.1f} GiB"

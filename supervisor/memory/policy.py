@@ -11,7 +11,6 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 
-GIB = 1 << 30
 # Two neighbouring samples of the slope are at least this far apart: nearer ones measure noise.
 SLOPE_STEP_S = 0.09
 # The slope's three samples lie within this: older ones say nothing about now.

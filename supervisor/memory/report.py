@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from build.errors import Refused
-from supervisor.memory.plan import CONTEXT_STEP, GIB, NodePlan, choose_context
+from build.units import GIB
+from supervisor.memory.plan import CONTEXT_STEP, NodePlan, choose_context
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from build.settings import ENGINE_PREFIXES, LOCK_NAMES, Places
-from supervisor.settings import ENGINE_NAMES, GIB, GROUPS, NOT_ENGINE
+from build.units import GIB
+from supervisor.settings import ENGINE_NAMES, GROUPS, NOT_ENGINE
 
 WHOLE_WINDOW = 1 << 20
 KNOWN_GOOD_CONTEXT = 524288  # suits a head with 6 GiB in use by other software

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from build.units import gib
 from supervisor.runners.protocol import Leftover
-
-GIB = 2**30
 
 OTHER_VARIANT = "the abliterated variant: figures measured on the original checkpoint do not validate it"
 
@@ -79,8 +78,8 @@ def _throughput(status: Mapping[str, Any]) -> list[str]:
 
 def _memory(status: Mapping[str, Any]) -> list[str]:
     return [
-        f"memory on {one['node']}: {one['available_bytes'] / GIB:.2f} GiB available, floor {one['floor_bytes'] / GIB:.2f} GiB,"
-        f" headroom {one['headroom_bytes'] / GIB:.2f} GiB, {one['stage']}"
+        f"memory on {one['node']}: {gib(one['available_bytes'], 2)} available, floor {gib(one['floor_bytes'], 2)},"
+        f" headroom {gib(one['headroom_bytes'], 2)}, {one['stage']}"
         for one in status.get("memory", ())
     ]
 

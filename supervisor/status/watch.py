@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
+from build.units import GIB
 from supervisor.status.text import as_text
 
 BARS = " ▁▂▃▄▅▆▇█"
 POINTS = 600
-GIB = 1 << 30
 CLEAR = "\x1b[H\x1b[2J"
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from build.settings import Places, Sources, names
+from build.units import GIB
 from supervisor import cli, commands
 from supervisor.configuration import configure
 from supervisor.recipe.importer import import_recipe, toml
 from supervisor.recipe.values import RECIPE_RANK_BYTES, Machine, rank_needs
-from supervisor.settings import GIB, GROUPS
+from supervisor.settings import GROUPS
 from tests.testing.cases import case
 
 KNOWN = names(Places, *GROUPS)

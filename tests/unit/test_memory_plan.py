@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from build.units import GIB
 from supervisor.memory.figures import published
-from supervisor.memory.plan import GIB, NodePlan
+from supervisor.memory.plan import NodePlan
 from supervisor.memory.report import Asked, as_text, report
 
 WEIGHTS = int(98.7 * GIB)

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from build.settings import Places, names
+from build.units import GIB
 from supervisor.recipe.file import read_env, read_shell
 from supervisor.recipe.values import ELSEWHERE, Judgement, Machine, judge
-from supervisor.settings import GIB, GROUPS, Memory
+from supervisor.settings import GROUPS, Memory
 from tests.testing.cases import case
 
 QUOTING = case("settings-local-sh-quoting")

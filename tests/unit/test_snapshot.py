@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from build.bundle import Bundle, Engine, StoreRef
 from build.facts import Meminfo, Pressure, gpus
+from build.units import GIB
 from metrics import catalog
 from metrics.catalog import CATALOGUE, SNAPSHOT_AGE, Metric
 from metrics.readings import Distribution, Foreign, Snapshot
@@ -20,7 +21,7 @@ from supervisor.engine.promtext import parse
 from supervisor.engine.readings import EngineReading
 from supervisor.hardware.facts import EngramDisk, Hardware, Port
 from supervisor.machine import Phase, Policy, Reason, State
-from supervisor.memory.policy import GIB, Floor, FloorVerdict, Stage
+from supervisor.memory.policy import Floor, FloorVerdict, Stage
 from supervisor.status.snapshot import snapshot
 from supervisor.status.tally import Tally
 from supervisor.status.view import (

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from build.errors import Refused
+from build.units import GIB
 from supervisor.memory.plan import CONTEXT_STEP, NodePlan, choose_context
 from supervisor.memory.policy import (
-    GIB,
     Floor,
     FloorVerdict,
     FloorWatch,

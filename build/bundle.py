@@ -14,7 +14,7 @@ from typing import Any
 
 from build.errors import Refused, StoreDamaged
 
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,8 @@ class Needs:
 class Bundle:
     """One launch of one variant of one target. ``rank_caches[r]`` is the folder that holds rank r's weight file.
 
-    ``window_tokens`` is the model's context window; ``env`` goes to every rank; ``smoke`` is a question and a word of its answer.
+    ``window_tokens`` is the model's context window, ``prefill_tokens_per_s`` the slowest to expect of the engine; ``env``
+    goes to every rank; ``smoke`` is a question and a word of its answer.
     """
 
     target: str
@@ -78,6 +79,7 @@ class Bundle:
     served_name: str
     world_size: int
     window_tokens: int
+    prefill_tokens_per_s: int
     engine: Engine
     model: StoreRef
     rank_caches: tuple[StoreRef, ...]

@@ -217,10 +217,10 @@ class Probes:
         change=Change.LIVE,
         recipe=False,
     )
-    prefill_tokens_per_s: float = setting(
-        number(1.0, 1e6),
-        400.0,
-        "slowest prefill to expect; a prompt gets three times its expected time",
+    prefill_tokens_per_s: float | None = setting(
+        optional(number(1.0, 1e6)),
+        None,
+        "slowest prefill to expect (empty: the target's); a prompt gets three times its expected time",
         change=Change.LIVE,
         recipe=False,
     )

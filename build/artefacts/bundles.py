@@ -28,6 +28,7 @@ def write(job: Job) -> None:
         served_name=params["served_name"],
         world_size=params["world_size"],
         window_tokens=params["window_tokens"],
+        prefill_tokens_per_s=params["prefill_tokens_per_s"],
         engine=Engine(**{role: ref(role, name) for role, name in params["binaries"].items()}),
         model=ref("model"),
         rank_caches=tuple(ref(r) for r in ranks),

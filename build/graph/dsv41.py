@@ -82,6 +82,7 @@ class Wanted:
     world: int
     platforms: tuple[str, ...]
     window_tokens: int
+    prefill_tokens_per_s: int
     zig: str
     smoke_question: str
     smoke_answer: str

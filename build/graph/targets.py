@@ -32,13 +32,15 @@ PROGRAMS = {
 class Wanted:
     """A target as its file wants it.
 
-    ``world``: ranks; ``platforms``: of images; ``zig``: the toolchain's version; ``text``: what the model learns.
+    ``world``: ranks; ``platforms``: of images; ``prefill_tokens_per_s``: the slowest to expect of its engine; ``zig``: the
+    toolchain's version; ``text``: what the model learns.
     """
 
     served_name: str
     world: int
     platforms: list[str]
     window_tokens: int
+    prefill_tokens_per_s: int
     zig: str
     engine: str
     text: str
@@ -56,6 +58,10 @@ class Served(Protocol):
     @property
     def window_tokens(self) -> int:
         """The model's context window."""
+
+    @property
+    def prefill_tokens_per_s(self) -> int:
+        """The slowest prefill to expect of the engine."""
 
     @property
     def smoke_question(self) -> str:
@@ -213,6 +219,7 @@ def bundle(wanted: Served, world: int, target: str, site: Site) -> Artefact:
         "served_name": wanted.served_name,
         "world_size": world,
         "window_tokens": wanted.window_tokens,
+        "prefill_tokens_per_s": wanted.prefill_tokens_per_s,
         "binaries": PROGRAMS,
         "node_tool": NODE_TOOL,
         "smoke": [wanted.smoke_question, wanted.smoke_answer],

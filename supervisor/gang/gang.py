@@ -273,7 +273,7 @@ class Gang:
         one = launch.plan.blueprint
         probes = one.configuration.probes
         patience = progress_.Patience(
-            probes.stall_s, probes.probe_misses, probes.idle_probe_s, probes.prefill_tokens_per_s, launch.plan.context_tokens
+            probes.stall_s, probes.probe_misses, probes.idle_probe_s, _prefill_rate(one), launch.plan.context_tokens
         )
         endpoint = Endpoint(one.url, read_api_key(one.configuration.serve.api_key_file))
         launch.engine = EngineWatch(
@@ -337,6 +337,11 @@ class Gang:
             }
             if job in lost:
                 self._post(lost[job]())
+
+
+def _prefill_rate(one: Blueprint) -> float:
+    """Tokens a second, at the least."""
+    return one.configuration.probes.prefill_tokens_per_s or float(one.bundle.prefill_tokens_per_s)
 
 
 def _status_text(state: State) -> str:

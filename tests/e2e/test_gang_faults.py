@@ -67,6 +67,20 @@ def test_a_stopped_rank_is_found_from_missing_progress(gang: Supervised) -> None
     assert gang.wait_state("serving", launch=2)["restarts"] == [{"reason": "no progress", "count": 1}]
 
 
+def test_a_request_that_comes_to_a_stopped_rank_ends_and_does_not_hang(tmp_path: Path) -> None:
+    gang = Supervised(demo_state(tmp_path), tmp_path, stall_s=2, probe_period_s=0.2)
+    try:
+        gang.start().wait_ready()
+        kill(gang.pids()[1], signal.SIGSTOP)
+        request = gang.ask_in_background(PROMPT, **LONG)
+        gang.wait_ready(times=2)
+        outcome = request.outcome()
+        assert isinstance(outcome, Exception) or outcome[0] == 500
+        assert gang.wait_state("serving", launch=2)["restarts"] == [{"reason": "no progress", "count": 1}]
+    finally:
+        gang.close()
+
+
 def test_a_stopped_rank_of_an_idle_gang_is_found_by_asking_for_a_token(tmp_path: Path) -> None:
     gang = Supervised(demo_state(tmp_path), tmp_path, stall_s=1, idle_probe_s=1, probe_misses=2, probe_period_s=0.2)
     try:

@@ -21,6 +21,7 @@ BUNDLE = st.builds(
     served_name=WORD,
     world_size=st.integers(1, 4),
     window_tokens=st.integers(1, 1 << 20),
+    prefill_tokens_per_s=st.integers(1, 1 << 20),
     engine=st.builds(Engine, REF, REF, REF, REF),
     model=REF,
     rank_caches=st.lists(REF, max_size=4).map(tuple),
@@ -45,17 +46,17 @@ def test_what_is_written_is_read_again_and_written_the_same(bundle: Bundle) -> N
     assert to_json(from_json(text, "here")) == text
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 2}', '{"format": 2, "strange": 1}'])
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 3}', '{"format": 3, "strange": 1}'])
 def test_what_is_no_bundle_is_damage_that_names_the_file(content: str) -> None:
     with pytest.raises(StoreDamaged, match=r"^the/file") as error:
         from_json(content, "the/file")
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("content", ['{"format": 1}', '{"format": 3}', '{"format": "x"}'])
+@pytest.mark.parametrize("content", ['{"format": 1}', '{"format": 4}', '{"format": "x"}'])
 def test_a_bundle_of_another_version_is_refused_and_told_what_to_run(content: str) -> None:
     with pytest.raises(
-        Refused, match=r"^the/file is a bundle of format \w+, this version of twinfold reads format 2: run `doit`$"
+        Refused, match=r"^the/file is a bundle of format \w+, this version of twinfold reads format 3: run `doit`$"
     ):
         from_json(content, "the/file")
 

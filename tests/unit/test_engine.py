@@ -21,6 +21,7 @@ def bundle(world: int = 2, **changes: object) -> Bundle:
         served_name="twinfold-demo",
         world_size=world,
         window_tokens=65536,
+        prefill_tokens_per_s=20_000,
         engine=Engine(ref, ref, ref, ref),
         model=ref,
         rank_caches=tuple(StoreRef(f"k-rank{r}") for r in range(world)),

@@ -46,6 +46,7 @@ BUNDLE = Bundle(
     served_name="twinfold-demo",
     world_size=2,
     window_tokens=65536,
+    prefill_tokens_per_s=20_000,
     engine=Engine(REF, REF, REF, REF),
     model=REF,
     rank_caches=(REF, REF),

@@ -103,6 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument("--watch", action="store_true", help="again every second, with curves; Ctrl-C ends it")
     stop = _command(commands, "stop", "end the gang in order, and its supervisor")
     stop.add_argument("--force", action="store_true", help="kill the ranks at once")
+    _command(commands, "handover", "end the supervisor and leave its gang serving, for the next `supervisor run`")
     _command(commands, "restart", "replace the gang; settings given here and in this environment count")
     logs = _command(commands, "logs", "the ranks' output, interleaved")
     logs.add_argument("-f", "--follow", action="store_true", help="go on as it comes")

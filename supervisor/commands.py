@@ -114,6 +114,20 @@ def stop(args: Namespace, sources: Sources) -> int:
     return _stop_leftovers(one, force=args.force)
 
 
+def handover(_args: Namespace, sources: Sources) -> int:
+    """``supervisor handover``: the supervisor leaves, its gang serves on for the next one."""
+    one = configure(sources)
+    answers = control.ask(one.run_dir, {"do": "handover"})
+    if answers is None:
+        raise Refused(f"no supervisor serves from {one.state_dir}: `supervisor run` takes over what runs")
+    end = _told(answers)
+    _wait_for_the_end(one)
+    if not end.get("exit") and "ranks" in end:
+        limit = f"; without it they end after {end['orphan_s']} s" if end["orphan_s"] else ""
+        print(f"{end['ranks']} ranks serve on: `supervisor run` takes them over{limit}")
+    return _leave(end)
+
+
 def restart(_args: Namespace, sources: Sources) -> int:
     """``supervisor restart``: with this caller's settings over the running ones, shown as a plan."""
     one = configure(sources)

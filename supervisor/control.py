@@ -1,8 +1,8 @@
 """The control socket: ``run/control.sock``, mode 0600, one JSON object a line in each direction.
 
-A request is one line, ``{"do": "status" | "stop" | "restart" | "logs", …}``. ``{}`` acknowledges it at once, so that a supervisor
-that is stuck is told from one that has nothing to say yet. Answers are lines; the last one holds ``exit``, the exit code that the
-asking command leaves with, and ``error`` where there is something to say.
+A request is one line, ``{"do": "status" | "stop" | "handover" | "restart" | "logs", …}``. ``{}`` acknowledges it at once, so
+that a supervisor that is stuck is told from one that has nothing to say yet. Answers are lines; the last one holds ``exit``, the
+exit code that the asking command leaves with, and ``error`` where there is something to say.
 """
 
 from __future__ import annotations

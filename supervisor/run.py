@@ -34,7 +34,7 @@ from supervisor.gang.watchers import MemoryWatch, stop_all
 from supervisor.guard.choice import forget_guards, guards_for, left_guards
 from supervisor.hardware.watch import HardwareWatch
 from supervisor.machine import Event, Phase, Policy, State
-from supervisor.machine.types import Begin, Finish, RestartAsked, StopAsked
+from supervisor.machine.types import Begin, Finish, HandoverAsked, RestartAsked, StopAsked
 from supervisor.memory.policy import Floor
 from supervisor.status.publisher import Publisher
 from supervisor.systemd.notify import Watchdog, notify
@@ -110,7 +110,8 @@ class Supervisor:
             stack.callback(watchdog.stop)
             self._finish = self._loop.run()
             self._finished.set()
-            self._rungs.reset()  # an orderly end: whoever starts anew starts at the top
+            if self._board.state.phase is not Phase.HANDED_OVER:
+                self._rungs.reset()  # an orderly end: whoever starts anew starts at the top
             notify(self._sources.environ, "STOPPING=1")
         return self._finish
 
@@ -184,6 +185,7 @@ class Supervisor:
         return {
             "status": lambda _request: iter([{"status": publisher.status(), "exit": 0}]),
             "stop": self._stop,
+            "handover": self._handover,
             "restart": self._restart,
             "logs": self._logs,
         }
@@ -195,6 +197,20 @@ class Supervisor:
         # A launch that failed on its own is no failure of the stop; a rank that would not end is.
         stuck = finish.exit_code if self._board.state.alive else 0
         yield {"exit": stuck, "error": finish.why} if stuck else {"exit": 0}
+
+    def _handover(self, _request: Mapping[str, Any]) -> Answers:
+        """Leave; ranks, guards and the launch's root in the store stay as they are."""
+        whole = {Phase.PROBING, Phase.SERVING, Phase.HANDED_OVER}
+        while not self._finished.is_set():
+            state = self._board.state
+            if state.phase not in whole:
+                raise Refused(f"no gang serves that could be handed over ({state.phase.value}): wait until one does")
+            self._post(HandoverAsked(time.monotonic()))
+            self._finished.wait(0.2)
+        if self._board.state.phase is not Phase.HANDED_OVER:
+            raise Refused("the supervisor was ending already: nothing was handed over")
+        guarded = self._configuration.serve.runner == "process"
+        yield {"exit": 0, "ranks": len(self._gang.handles), "orphan_s": self._configuration.serve.orphan_s if guarded else None}
 
     def _restart(self, request: Mapping[str, Any]) -> Answers:
         """Take the caller's settings over ours, show what changes, replace the gang, wait until it serves."""

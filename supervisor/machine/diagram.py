@@ -16,6 +16,7 @@ from supervisor.machine.types import (
     Event,
     GatePassed,
     GateRefused,
+    HandoverAsked,
     MemoryBreach,
     Parity,
     Phase,
@@ -63,7 +64,7 @@ def transitions() -> dict[tuple[str, str], tuple[str, ...]]:
 def document() -> str:
     """The whole of docs/machine.md."""
     arrows = [f"    {a} --> {b}: {', '.join(labels)}" for (a, b), labels in transitions().items()]
-    ends = [f"    {phase.value} --> [*]" for phase in (Phase.STOPPED, Phase.GAVE_UP)]
+    ends = [f"    {phase.value} --> [*]" for phase in (Phase.STOPPED, Phase.GAVE_UP, Phase.HANDED_OVER)]
     rows = [f"| {phase.value} | {kind.__name__} | {why} |" for (phase, kind), why in IGNORED.items() if kind is not Tick]
     table = ["## Events that change nothing", "", "| phase | event | because |", "|---|---|---|", *rows]
     rest = "Any other event that a phase has no arrow for is an error of the supervisor itself (`IllegalEvent`)."
@@ -109,6 +110,7 @@ def _events() -> tuple[tuple[str, Event], ...]:
         ("logs saved", Collected(0.0, 1)),
         ("stop", StopAsked(0.0)),
         ("stop by force", StopAsked(0.0, force=True)),
+        ("handover", HandoverAsked(0.0)),
         ("restart", RestartAsked(0.0)),
         ("time is up", Tick(LATE_S)),
     )

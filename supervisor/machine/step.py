@@ -26,12 +26,14 @@ from supervisor.machine.types import (
     GatePassed,
     GateRefused,
     GuardLost,
+    HandoverAsked,
     KillRank,
     LaunchEvent,
     MemoryBreach,
     Note,
     Parity,
     Phase,
+    PolicyChanged,
     RankExited,
     RankLoaded,
     RankStarted,
@@ -54,6 +56,19 @@ Step = tuple[State, tuple[Effect, ...]]
 _ENDING = "the launch is ending already"
 _IDLE = "nothing runs"
 _ADOPTED = "the log of a gang that was taken over is read again from its start"
+_LATE: tuple[type[Event], ...] = (
+    StopAsked,
+    RestartAsked,
+    HandoverAsked,
+    RankLoaded,
+    ServerReady,
+    Parity,
+    Smoke,
+    Stalled,
+    MemoryBreach,
+    GuardLost,
+    RankExited,
+)
 IGNORED: dict[tuple[Phase, type[Event]], str] = {
     **{(phase, Tick): "no deadline has passed" for phase in Phase},
     **{(phase, StopAsked): "it has stopped already" for phase in (Phase.STOPPED, Phase.GAVE_UP)},
@@ -69,12 +84,18 @@ IGNORED: dict[tuple[Phase, type[Event]], str] = {
         for phase in (Phase.STOPPED, Phase.GATING, Phase.PAUSING, Phase.GAVE_UP)
         for kind in (RankLoaded, ServerReady, Parity, Smoke, Stalled, MemoryBreach, GuardLost, Collected, RankExited)
     },
+    **{
+        (phase, HandoverAsked): "no gang serves that could be handed over"
+        for phase in Phase
+        if phase not in (Phase.PROBING, Phase.SERVING, Phase.HANDED_OVER)
+    },
     **{(phase, Stalled): "the gang does not serve yet: other limits hold" for phase in (Phase.LAUNCHING, Phase.PROBING)},
     **{
         (phase, kind): "the supervisor is leaving"
         for phase in (Phase.STOPPED, Phase.GAVE_UP)
         for kind in (GatePassed, GateRefused, RankStarted, StartFailed)
     },
+    **{(Phase.HANDED_OVER, kind): "the supervisor has left" for kind in _LATE},
 }
 
 
@@ -242,6 +263,22 @@ def _stop_asked(state: State, event: StopAsked) -> Step:
             return _unused(state, event)
 
 
+def _handover_asked(state: State, event: HandoverAsked) -> Step:
+    """Only a whole gang can be taken over: one that still loads would be removed by the next supervisor."""
+    if state.phase not in (Phase.PROBING, Phase.SERVING):
+        return _unused(state, event)
+    return _enter(state, Phase.HANDED_OVER, event.at_s), (Note("handed over: the ranks go on without this supervisor"), Finish(0))
+
+
+def _policy_changed(state: State, event: PolicyChanged) -> Step:
+    """From now on; a pause under way takes its new length too."""
+    policy = replace(event.policy, world_size=state.policy.world_size)
+    resume_at_s = state.resume_at_s
+    if state.phase is Phase.PAUSING:
+        resume_at_s = state.since_s + pause_s(policy, state.failures)
+    return replace(state, policy=policy, resume_at_s=resume_at_s), ()
+
+
 def _restart_asked(state: State, event: RestartAsked) -> Step:
     match state.phase:
         case Phase.GATING | Phase.PAUSING:
@@ -406,6 +443,8 @@ _HANDLERS: dict[type[Event], Callable[[State, Any], Step]] = {
     GuardLost: _guard_lost,
     Collected: _collected,
     StopAsked: _stop_asked,
+    HandoverAsked: _handover_asked,
+    PolicyChanged: _policy_changed,
     RestartAsked: _restart_asked,
     Tick: _tick,
 }

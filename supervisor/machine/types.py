@@ -22,6 +22,7 @@ class Phase(enum.Enum):
     CLEARING = "clearing"  # every rank is killed; logs are saved once all are gone
     PAUSING = "pausing"  # the back-off before the next launch
     GAVE_UP = "gave_up"
+    HANDED_OVER = "handed_over"  # the supervisor leaves and the ranks go on, for the next one to take over
 
 
 class After(enum.Enum):
@@ -137,6 +138,18 @@ class StopAsked(Event):
     """End in order; ``force`` kills instead of waiting. A second one forces."""
 
     force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HandoverAsked(Event):
+    """Leave without stopping a rank: another supervisor is to take the gang over."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChanged(Event):
+    """Settings that count at once have changed; the number of ranks stays what it is."""
+
+    policy: Policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,8 +63,8 @@ def why_not_ready(view: View) -> str:
             return f"pausing for {max(0.0, state.resume_at_s - view.now_s):.1f} s after {_last_reason(view)}"
         case Phase.DRAINING | Phase.CLEARING | Phase.GAVE_UP:
             return f"{state.phase.value.replace('_', ' ')}: {_last_reason(view)}"
-        case Phase.STOPPED | Phase.SERVING:
-            return str(state.phase.value)
+        case Phase.STOPPED | Phase.SERVING | Phase.HANDED_OVER:
+            return str(state.phase.value).replace("_", " ")
 
 
 def _last_reason(view: View) -> str:

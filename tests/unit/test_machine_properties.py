@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -19,9 +21,11 @@ from supervisor.machine.types import (
     Gate,
     GatePassed,
     GateRefused,
+    HandoverAsked,
     KillRank,
     MemoryBreach,
     Parity,
+    PolicyChanged,
     RankExited,
     RankLoaded,
     RankStarted,
@@ -146,7 +150,9 @@ class World(RuleBasedStateMachine):
     def logs_are_saved(self) -> None:
         self.send(Collected(self.now, self.collects.pop(0)))
 
-    @rule(kind=st.sampled_from(["stall", "hard", "soft", "stop", "force", "restart"]), late=st.integers(0, 1))
+    @rule(
+        kind=st.sampled_from(["stall", "hard", "soft", "stop", "force", "restart", "handover", "policy"]), late=st.integers(0, 1)
+    )
     def something_is_seen(self, kind: str, late: int) -> None:
         launch = max(1, self.state.launch - late)
         events = {
@@ -156,6 +162,10 @@ class World(RuleBasedStateMachine):
             "stop": StopAsked(self.now),
             "force": StopAsked(self.now, force=True),
             "restart": RestartAsked(self.now),
+            "handover": HandoverAsked(self.now),
+            "policy": PolicyChanged(
+                self.now, replace(self.state.policy, pause_first_s=self.state.policy.pause_first_s / 2 + 0.1)
+            ),
         }
         self.send(events[kind])
 
@@ -193,7 +203,9 @@ class World(RuleBasedStateMachine):
                 break
             self.time_passes(5.0)
         assert self.finished is not None
-        assert self.state.phase in (Phase.STOPPED, Phase.GAVE_UP)
+        assert self.state.phase in (Phase.STOPPED, Phase.GAVE_UP, Phase.HANDED_OVER)
+        if self.state.phase is Phase.HANDED_OVER:
+            assert not self.doomed, "a rank was signalled, then handed over"
         if self.state.phase is Phase.STOPPED:
             assert not self.living
 

@@ -148,6 +148,7 @@ def node_image_name(platform: str) -> str:
 
 
 def packing(host: str) -> tuple[str, str]:
+    """The artefacts that hold the packer and the checker which run on a host."""
     return program_name("packer", host), program_name("checker", host)
 
 
@@ -209,6 +210,7 @@ def _model(wanted: Wanted, site: Site) -> tuple[Artefact, ...]:
 
 
 def bundle(wanted: Served, world: int, target: str, site: Site) -> Artefact:
+    """The target's last artefact: it needs all that a launch takes, and a check of every rank's cache."""
     roles = {role: program_name(role, site.host) for role in PROGRAMS}
     ranks = {f"rank{r}": rank_cache.name(r, world) for r in range(world)}
     checks = {f"check{r}": rank_cache.check_name(r, world) for r in range(world)}

@@ -27,7 +27,8 @@ WHITEOUT = ".wh."
 class Sink(Protocol):
     """Where bytes go: a file, a hash."""
 
-    def write(self, data: bytes, /) -> object: ...
+    def write(self, data: bytes, /) -> object:
+        """Take all of them; what is returned is not looked at, as files return a count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class Hashed:
         self.size_bytes = 0
 
     def write(self, data: bytes, /) -> None:
+        """See :class:`Sink`."""
         self._hash.update(data)
         self.size_bytes += len(data)
         if self._onward is not None:

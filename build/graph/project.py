@@ -27,7 +27,7 @@ from build.nodes.workers import Workers
 from build.settings import PREFIX, Places, Sources, load
 from build.store import durable, generations
 from build.store.fingerprints import Fingerprints
-from build.store.hashing import tree
+from build.store.hashing import Entry, tree
 from build.store.record import Made, Record, record_of
 from build.store.store import Store
 
@@ -158,23 +158,32 @@ class Project:
             )
 
     def build(self, artefact: Artefact, key: str, started_s: float) -> tuple[Path, Record]:
-        """Run the builder; the tree in scratch, and the record it would have."""
+        """Make an artefact of its inputs as resolved; the tree in scratch, and the record it would have."""
         inputs = {role: self.resolve(n) for role, n in artefact.inputs.items()}
         records = {role: self.store.need(str(i.entry)) for role, i in inputs.items()}
-        entry = graph.entry_name(key, artefact.name)
+        out, files = self.run_builder(artefact, graph.entry_name(key, artefact.name), records)
+        made = Made(artefact, key, time.monotonic() - started_s, self.host, self.outside(artefact))
+        return out, record_of(made, inputs, files)
+
+    def run_builder(
+        self, artefact: Artefact, entry: str, records: Mapping[str, Record], *, cached: bool = True
+    ) -> tuple[Path, tuple[Entry, ...]]:
+        """Run an artefact's builder on stored inputs, by role: the tree in scratch, which the caller removes, and what it holds.
+
+        ``cached``: compilers may use the state folder's cache, else an empty one.
+        """
         out = self.store.scratch.new(entry)
         work = out.with_name("work")
         work.mkdir()
         paths = {role: self.store.path(r.entry) for role, r in records.items()}
+        tools = self.tools(None if cached else work / "cache")
         try:
-            builder(artefact.builder)(Job(artefact, entry, paths, records, out, work, self.tools()))
+            builder(artefact.builder)(Job(artefact, entry, paths, records, out, work, tools))
             durable.remove_tree(work)
-            files = tree(out)
+            return out, tree(out)
         except BaseException:
             durable.remove_tree(out.parent)
             raise
-        made = Made(artefact, key, time.monotonic() - started_s, self.host, self.outside(artefact))
-        return out, record_of(made, inputs, files)
 
     def outside(self, artefact: Artefact) -> str:
         """Where the bytes of a reference artefact lie; "" for one that has its own."""

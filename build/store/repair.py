@@ -14,9 +14,7 @@ from pathlib import Path
 from build.artefacts import sources
 from build.errors import BuildFailed, OutputDiffers, StoreDamaged, TwinfoldError
 from build.graph import graph
-from build.graph.builders import builder
 from build.graph.graph import Resolved
-from build.graph.jobs import Job
 from build.graph.project import Project
 from build.store import durable, hashing, record
 from build.store.record import Made, Record
@@ -87,22 +85,10 @@ def _remove(project: Project, entry: str) -> bool:
     return False
 
 
-def remake(project: Project, wanted: Record, cache: Path | None = None) -> tuple[Path, tuple[hashing.Entry, ...]]:
+def remake(project: Project, wanted: Record, *, cached: bool = False) -> tuple[Path, tuple[hashing.Entry, ...]]:
     """Run the builder of a record again on the inputs that it names: the tree in scratch, and what it holds."""
-    store = project.store
-    records = {role: store.need(i.entry) for role, i in wanted.inputs.items()}
-    out = store.scratch.new(wanted.entry)
-    work = out.with_name("work")
-    work.mkdir()
-    paths = {role: store.path(r.entry) for role, r in records.items()}
-    job = Job(record.artefact_of(wanted), wanted.entry, paths, records, out, work, project.tools(cache or work / "cache"))
-    try:
-        builder(wanted.builder)(job)
-        durable.remove_tree(work)
-        return out, hashing.tree(out)
-    except BaseException:
-        durable.remove_tree(out.parent)
-        raise
+    records = {role: project.store.need(i.entry) for role, i in wanted.inputs.items()}
+    return project.run_builder(record.artefact_of(wanted), wanted.entry, records, cached=cached)
 
 
 def exchange(new: Path, old: Path) -> None:
@@ -144,7 +130,7 @@ def _mend(project: Project, problem: Problem, wanted: Record) -> str:
 
 def _remake(project: Project, wanted: Record) -> tuple[Path, tuple[hashing.Entry, ...]]:
     try:
-        return remake(project, wanted, project.state / "cache")
+        return remake(project, wanted, cached=True)
     except BuildFailed as error:
         if wanted.builder == sources.BUILDER:
             raise StoreDamaged(f"cannot be made again, the checkout has other bytes by now: {error}") from None

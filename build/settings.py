@@ -34,13 +34,11 @@ ENGINE_PREFIXES = ("TF_", "TENSORFOLD_", "NCCL_")
 
 
 class Change(enum.Enum):
-    """What has to come before a changed value counts: a reading of the settings alone, a launch, or a build.
-
-    A supervisor reads its settings once, so that LIVE ones count at its next run.
-    """
+    """What has to come before a changed value counts: nothing, a restart of the gang, a run of the supervisor, or a build."""
 
     LIVE = "live"
     RESTART = "restart"
+    RUN = "run"
     BUILD = "build"
 
 

@@ -75,6 +75,10 @@ BUNDLE = Metric(
     "What the gang serves: its bundle in the store, and what that is made of.",
 )
 NEWER_GENERATION = _gauge("newer_generation_waiting", "1 when a newer generation than the served one waits for a restart.")
+SETTINGS_REFUSED = _gauge(
+    "settings_refused", "1 while config.toml, the lock or the current generation cannot be taken as they are."
+)
+SETTINGS_WAITING = _gauge("settings_waiting", "Changes of the settings that wait for a restart of the gang.")
 
 # Throughput, from the engine's live totals
 GENERATED_TOKENS = _counter("generated_tokens", "Tokens generated, counted while their requests still run.", "model")

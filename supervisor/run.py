@@ -34,8 +34,11 @@ from supervisor.gang.watchers import MemoryWatch, stop_all
 from supervisor.guard.choice import forget_guards, guards_for, left_guards
 from supervisor.hardware.watch import HardwareWatch
 from supervisor.machine import Event, Phase, Policy, State
-from supervisor.machine.types import Begin, Finish, HandoverAsked, RestartAsked, StopAsked
+from supervisor.machine.types import Begin, Finish, HandoverAsked, PolicyChanged, RestartAsked, StopAsked
 from supervisor.memory.policy import Floor
+from supervisor.reload.plan import same_place
+from supervisor.reload.reloads import Reloads
+from supervisor.reload.watch import ReloadWatch
 from supervisor.status.publisher import Publisher
 from supervisor.systemd.notify import Watchdog, notify
 from supervisor.voice import TextVoice
@@ -76,6 +79,10 @@ class Supervisor:
         self._finished = threading.Event()
         self._finish: Finish | None = None
         self._interrupts = 0
+        self.changing = threading.Lock()
+        lock = Path(sources.file.parent if sources.file else ".") / "lockfiles" / f"{self._configuration.places.target}.lock.toml"
+        self._reloads = Reloads(self, self._board, self._voice.say, lock)
+        self._watched = [*([sources.file] if sources.file else []), lock, current_link(self._configuration)]
 
     def run(self) -> Finish:
         """Serve until the end; every resource taken is given back, whatever the end is."""
@@ -99,7 +106,9 @@ class Supervisor:
                 watch.start()
             ladder = LadderWatch(self._rungs, self._board, self._post, lambda: self._configuration.memory.ladder_up_s)
             ladder.start()
-            stack.callback(stop_all, [publisher, memory, ladder, *hardware])
+            reload = ReloadWatch(self._watched, self._reloads.consider)
+            reload.start()
+            stack.callback(stop_all, [publisher, memory, ladder, reload, *hardware])
             control = ControlServer(one.run_dir, self._handlers(publisher))
             control.start()
             stack.callback(control.close)
@@ -137,22 +146,27 @@ class Supervisor:
 
     def _memory_watch(self) -> MemoryWatch:
         memory = self._configuration.memory
-        floor = Floor(
-            memory.floor_bytes,
-            memory.hard_floor_bytes,
-            memory.floor_grace_s,
-            memory.slope_horizon_s,
-            memory.sample_stale_s,
-            memory.floor_clear_s,
-        )
         return MemoryWatch(
             HEAD,
             memory.proc_root,
-            floor,
+            self._floor,
             period_s=memory.sample_period_s,
             board=self._board,
             post=self._post,
             guarded=self._guards.samples,
+        )
+
+    def _floor(self) -> Floor:
+        """Floors are those that the launch in hand was planned with; patience is what counts now."""
+        plan, now = self._gang.plan, self._configuration.memory
+        launched = plan.blueprint.configuration.memory if plan else now
+        return Floor(
+            launched.floor_bytes,
+            launched.hard_floor_bytes,
+            now.floor_grace_s,
+            launched.slope_horizon_s,
+            now.sample_stale_s,
+            now.floor_clear_s,
         )
 
     def _hardware_watches(self, stack: contextlib.ExitStack) -> list[HardwareWatch]:
@@ -216,20 +230,44 @@ class Supervisor:
         """Take the caller's settings over ours, show what changes, replace the gang, wait until it serves."""
         sources = overlaid(self._sources, request.get("environ", {}), request.get("flags", {}))
         wanted = configure(sources)
-        _same_place(self._configuration, wanted)
+        same_place(self._configuration, wanted)
         self._make_key(wanted)
         blueprint(wanted).commands(1)  # refuses what the engine cannot be given, while the old gang serves on
         yield {"plan": [str(change) for change in changes(self._configuration, wanted)]}
         before = self._board.state.launch
-        self._sources, self._configuration = sources, wanted
-        self._rungs.reset()
-        self._post(RestartAsked(time.monotonic()))
+        with self.changing:
+            self._sources = sources
+            self.relaunch(wanted)
+        self._reloads.consider()
         yield from self._phases(lambda state: state.phase is Phase.SERVING and state.launch > before)
         if self._finish is None or self._finish.exit_code == 0:
             serving = self._board.view().serving
             yield {"exit": 0, "url": serving.url if serving else ""}
         else:
             yield {"exit": self._finish.exit_code, "error": self._finish.why}
+
+    @property
+    def sources(self) -> Sources:
+        """What settings are read from: those of the start, and what restarts laid over them."""
+        return self._sources
+
+    @property
+    def configuration(self) -> Configuration:
+        """What counts now, and at a launch that comes by itself."""
+        return self._configuration
+
+    def take(self, one: Configuration) -> None:
+        """Let settings count that can at once. The number of ranks is the machine's own."""
+        self._configuration = one
+        self._post(PolicyChanged(time.monotonic(), policy(one, self._state.policy.world_size, once=self._once)))
+        self._gang.retune()
+
+    def relaunch(self, one: Configuration) -> None:
+        """Replace the gang; all settings count."""
+        self._make_key(one)
+        self.take(one)
+        self._rungs.reset()
+        self._post(RestartAsked(time.monotonic()))
 
     def _logs(self, request: Mapping[str, Any]) -> Answers:
         wanted = request.get("rank")
@@ -264,6 +302,11 @@ def _store_and_engram(store: PurePosixPath, board: Board) -> tuple[str, str]:
     serving = board.view().serving
     engram = serving.bundle.engram if serving else None
     return str(store), str(engram.under(Path(store))) if engram else ""
+
+
+def current_link(one: Configuration) -> Path:
+    """Names the generation that a launch takes."""
+    return one.state_dir / "generations" / one.places.target / "current"
 
 
 def policy(one: Configuration, world_size: int, *, once: bool) -> Policy:
@@ -307,24 +350,6 @@ def _exporter(one: Configuration) -> Exporter:
         port = one.metrics.metrics_port
         raise Refused(f"metrics_port {port}: {error} (it belongs to {ports.owner(port)})") from None
     return exporter
-
-
-def _same_place(now: Configuration, wanted: Configuration) -> None:
-    """What this process itself was started with cannot change by a restart of the gang."""
-    fixed = {
-        "state_dir": (now.state_dir, wanted.state_dir),
-        "runner": (now.serve.runner, wanted.serve.runner),
-        "worker": (now.workers.worker, wanted.workers.worker),
-        "worker_store": (now.workers.worker_store, wanted.workers.worker_store),
-        "worker_docker_socket": (now.workers.worker_docker_socket, wanted.workers.worker_docker_socket),
-        "ssh_config": (now.workers.ssh_config, wanted.workers.ssh_config),
-        "prepare": (now.workers.prepare, wanted.workers.prepare),
-        "metrics_host": (now.metrics.metrics_host, wanted.metrics.metrics_host),
-        "metrics_port": (now.metrics.metrics_port, wanted.metrics.metrics_port),
-    }
-    differ = [name for name, (old, new) in fixed.items() if old != new]
-    if differ:
-        raise Refused(f"{', '.join(differ)} cannot change while the supervisor runs: `supervisor stop`, then `supervisor run`")
 
 
 @contextlib.contextmanager

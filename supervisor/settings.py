@@ -78,7 +78,9 @@ bind = Parser(_bind)
 class Serve:
     """How the gang is started, and what it serves."""
 
-    runner: str = setting(one_of("process", "docker"), "process", "ranks run as processes or in containers", recipe=False)
+    runner: str = setting(
+        one_of("process", "docker"), "process", "ranks run as processes or in containers", change=Change.RUN, recipe=False
+    )
     host: str = setting(bind, "127.0.0.1", "address the API listens on; elsewhere than loopback it needs an API key")
     port: int = setting(whole(1, 65535), 8888, "TCP port of the API")
     served_name: str = setting(text, "", "model id that clients use (empty: the bundle's)")
@@ -114,7 +116,7 @@ class Serve:
     )
     container_name: str = setting(label, "twinfold", "name of the gang's containers")
     docker_socket: Path | None = setting(
-        optional(path), None, "socket of this node's Docker daemon (empty: /var/run/docker.sock)", recipe=False
+        optional(path), None, "socket of this node's Docker daemon (empty: /var/run/docker.sock)", change=Change.RUN, recipe=False
     )
     orphan_s: int = setting(
         whole(10, 86400), 600, "seconds that ranks go on without a supervisor before they are stopped in order", recipe=False
@@ -142,10 +144,10 @@ class Memory:
         number(0.0, 600.0), 5.0, "seconds under the floor before the gang is stopped in order", change=Change.LIVE, recipe=False
     )
     floor_clear_s: float = setting(
-        number(0.0, 60.0), 1.0, "seconds the floor must hold again before a breach is forgotten", recipe=False
+        number(0.0, 60.0), 1.0, "seconds the floor must hold again before a breach is forgotten", change=Change.LIVE, recipe=False
     )
     slope_horizon_s: float = setting(
-        number(0.0, 10.0), 0.5, "kill when the hard floor is nearer than these seconds", change=Change.LIVE, recipe=False
+        number(0.0, 10.0), 0.5, "kill when the hard floor is nearer than these seconds", change=Change.RESTART, recipe=False
     )
     gate_on_free: bool | None = setting(
         optional(flag),
@@ -164,15 +166,17 @@ class Memory:
         change=Change.LIVE,
         recipe=False,
     )
-    sample_period_s: float = setting(number(0.02, 0.5), 0.1, "seconds between memory samples", recipe=False)
+    sample_period_s: float = setting(number(0.02, 0.5), 0.1, "seconds between memory samples", change=Change.RUN, recipe=False)
     sample_stale_s: float = setting(
-        number(1.0, 60.0), 1.0, "age in seconds from which a memory sample counts no more", recipe=False
+        number(1.0, 60.0), 1.0, "age in seconds from which a memory sample counts no more", change=Change.LIVE, recipe=False
     )
     context_bytes_per_token: int = setting(
         whole(0, 1 << 30), 930, "bytes of memory a rank that one token of context takes", recipe=False
     )
-    proc_root: Path = setting(path, Path("/proc"), "the proc tree that memory is read from", recipe=False)
-    sys_root: Path = setting(path, Path("/sys"), "the sys tree that ports and RDMA devices are read from", recipe=False)
+    proc_root: Path = setting(path, Path("/proc"), "the proc tree that memory is read from", change=Change.RUN, recipe=False)
+    sys_root: Path = setting(
+        path, Path("/sys"), "the sys tree that ports and RDMA devices are read from", change=Change.RUN, recipe=False
+    )
 
     @property
     def floor_bytes(self) -> int:
@@ -254,6 +258,13 @@ class Restarts:
         change=Change.LIVE,
         recipe=False,
     )
+    reload: str = setting(
+        one_of("live", "restart", "off"),
+        "live",
+        "a changed config.toml or current generation: live takes at once what can be; restart also restarts for the rest",
+        change=Change.LIVE,
+        recipe=False,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,9 +274,13 @@ class Logs:
     log_keep: int = setting(whole(1, 10000), 10, "launches whose logs are kept", change=Change.LIVE)
     log_dir: Path | None = setting(optional(path), None, "where ended launches' logs go (default: logs below the state folder)")
     log_format: str = setting(
-        one_of("auto", "text", "json"), "auto", "the supervisor's own log; auto: JSON under systemd, else text", recipe=False
+        one_of("auto", "text", "json"),
+        "auto",
+        "the supervisor's own log; auto: JSON under systemd, else text",
+        change=Change.RUN,
+        recipe=False,
     )
-    rank_log_max_mib: int = setting(whole(1, 65536), 256, "MiB of one rank's log that are kept", recipe=False)
+    rank_log_max_mib: int = setting(whole(1, 65536), 256, "MiB of one rank's log that are kept", change=Change.RUN, recipe=False)
 
     def folder(self, state: Path) -> Path:
         """The log folder, absolute; ``state`` is the state folder."""
@@ -276,12 +291,12 @@ class Logs:
 class Metrics:
     """Where metrics and the status page are served."""
 
-    metrics_host: str = setting(bind, "127.0.0.1", "address of the metrics and the status page", recipe=False)
+    metrics_host: str = setting(bind, "127.0.0.1", "address of the metrics and the status page", change=Change.RUN, recipe=False)
     metrics_port: int = setting(
-        whole(0, 65535), 9888, "TCP port of the metrics and the status page; 0: any free one", recipe=False
+        whole(0, 65535), 9888, "TCP port of the metrics and the status page; 0: any free one", change=Change.RUN, recipe=False
     )
     hardware_period_s: float = setting(
-        number(0.2, 3600.0), 5.0, "seconds between readings of each node's GPU, ports and disks", recipe=False
+        number(0.2, 3600.0), 5.0, "seconds between readings of each node's GPU, ports and disks", change=Change.RUN, recipe=False
     )
 
 
@@ -302,8 +317,12 @@ class Links:
         recipe=False,
     )
     strict: bool = setting(flag, False, "refuse a launch on the doctor's warnings too", recipe=False)
-    worker_proc_root: str = setting(text, "/proc", "the proc tree on the workers; relative to the ssh user's home", recipe=False)
-    worker_sys_root: str = setting(text, "/sys", "the sysfs tree on the workers; relative to the ssh user's home", recipe=False)
+    worker_proc_root: str = setting(
+        text, "/proc", "the proc tree on the workers; relative to the ssh user's home", change=Change.RUN, recipe=False
+    )
+    worker_sys_root: str = setting(
+        text, "/sys", "the sysfs tree on the workers; relative to the ssh user's home", change=Change.RUN, recipe=False
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,11 +330,18 @@ class Storage:
     """How the workers get what their ranks read."""
 
     storage: str = setting(
-        one_of("local", "nfs"), "local", "local: copied to each worker; nfs: read from the head's store", recipe=False
+        one_of("local", "nfs"),
+        "local",
+        "local: copied to each worker; nfs: read from the head's store",
+        change=Change.RUN,
+        recipe=False,
     )
     nfs_server: str = setting(ipv4, "", "the head's IPv4 address as NFS server (empty: its address on the link)", recipe=False)
     nfs_volume: str = setting(
-        text, "twinfold-store", "the Docker volume on the workers, or the path there at which the export is already mounted"
+        text,
+        "twinfold-store",
+        "the Docker volume on the workers, or the path there at which the export is already mounted",
+        change=Change.RUN,
     )
     nfs_path: str = setting(text, "", "the path that the head exports (empty: its store)")
     engram_on_network: bool = setting(

@@ -10,7 +10,12 @@ from typing import Any
 from build.settings import AMBIENT, ENGINE_PREFIXES, LOCK_NAMES, PREFIX, Change, Places
 from supervisor.settings import ENGINE_NAMES, GROUPS
 
-COUNTS = {Change.LIVE: "next run", Change.RESTART: "next launch", Change.BUILD: "next build"}
+COUNTS = {
+    Change.LIVE: "at once",
+    Change.RESTART: "`restart`",
+    Change.RUN: "next `run`",
+    Change.BUILD: "next build",
+}
 INTRODUCTION = f"""# Settings
 
 Each setting has one key. Where several places name it the last of these counts: default, `config.toml`, environment, flag.
@@ -23,7 +28,8 @@ Each setting has one key. Where several places name it the last of these counts:
   {", ".join(f"`{name}`" for name in sorted(ENGINE_NAMES))}, go to every rank as they are; an empty one counts as not set.
   Terraform's and TensorFlow's own `TF_` names are left out; the table `engine_env` passes any.
 
-"Counts" says when a changed value takes effect.
+"Counts" says when a changed value takes effect: at once (within a second of a change of `config.toml`), with
+`supervisor restart`, with the next `supervisor run`, or once `doit` has built for it. [reload.md](reload.md) tells more.
 """
 
 

@@ -22,7 +22,9 @@ Lookup = Callable[[str], str | None]  # a host name -> its IPv4 address, or None
 class Workers:
     """Settings: which other hosts take part, and where things are on them."""
 
-    worker: str = setting(text, "", "ssh target of the worker (of several: separated by spaces, in rank order); empty: one host")
+    worker: str = setting(
+        text, "", "ssh target of the worker (of several: separated by spaces, in rank order); empty: one host", change=Change.RUN
+    )
     fabric_peer: str = setting(
         text, "", "the worker's IPv4 address on the link, where ssh takes another route (as many as workers)"
     )
@@ -30,17 +32,24 @@ class Workers:
         text,
         ".local/share/twinfold/store",
         "the store on the workers, relative to the ssh user's home (one for all, or one for each)",
-        change=Change.BUILD,
+        change=Change.RUN,
         recipe=False,
     )
     worker_docker_socket: str = setting(
-        text, "/var/run/docker.sock", "Docker's socket on the workers (one for all, or one for each)", recipe=False
+        text,
+        "/var/run/docker.sock",
+        "Docker's socket on the workers (one for all, or one for each)",
+        change=Change.RUN,
+        recipe=False,
     )
-    ssh_config: Path | None = setting(optional(path), None, "ssh configuration to use in place of the user's own", recipe=False)
+    ssh_config: Path | None = setting(
+        optional(path), None, "ssh configuration to use in place of the user's own", change=Change.RUN, recipe=False
+    )
     prepare: str = setting(
         one_of("auto", "1", "0"),
         "auto",
         "before a launch, auto: copy to the workers what they lack; 1: also read every byte there; 0: copy nothing, check all",
+        change=Change.RUN,
     )
 
 

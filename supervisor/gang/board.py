@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from supervisor.engine.readings import EngineReading
 from supervisor.hardware.facts import Hardware
@@ -19,6 +19,7 @@ from supervisor.status.view import (
     NodeHardware,
     NodeMemory,
     ProbeView,
+    ReloadView,
     Serving,
     View,
 )
@@ -68,6 +69,7 @@ class Board:
         self._evictions: dict[tuple[str, str], int] = {}
         self._evicted_launch = 0
         self._rung = 0
+        self._reload = ReloadView()
         self._built: Built | None = None
         self._made_s = clock()
         self._stepped_s: float | None = None
@@ -151,6 +153,17 @@ class Board:
         with self._lock:
             self._rung = rung
 
+    def set_reload(self, reload: ReloadView) -> None:
+        """A change of the settings was read."""
+        with self._lock:
+            self._reload = reload
+
+    def set_fresh(self, fresh_s: float) -> None:
+        """Other probes: what they saw proves life for so long."""
+        with self._lock:
+            if self._serving is not None:
+                self._serving = replace(self._serving, fresh_s=fresh_s)
+
     def set_built(self, built: Built) -> None:
         """The served bundle's records were read."""
         with self._lock:
@@ -191,6 +204,7 @@ class Board:
                 hardware=tuple(self._hardware.values()),
                 evictions=tuple(Eviction(node, stage, count) for (node, stage), count in sorted(self._evictions.items())),
                 ladder_rung=self._rung,
+                reload=self._reload,
                 built=self._built,
                 stepped_s=self._stepped_s,
             )

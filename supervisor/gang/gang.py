@@ -22,7 +22,7 @@ from supervisor.engine.probes import Endpoint, ProbeFailed, read_api_key, smoke
 from supervisor.fleet.site import Nodes
 from supervisor.gang import gate, logs
 from supervisor.gang.board import Board
-from supervisor.gang.launch import Blueprint, Plan, blueprint
+from supervisor.gang.launch import Blueprint, Plan, blueprint, fresh_s
 from supervisor.gang.rungs import Rungs
 from supervisor.gang.watchers import EngineWatch, RankWatch, stop_all
 from supervisor.guard.choice import tool
@@ -32,6 +32,7 @@ from supervisor.machine import Effect, Event, Phase, State
 from supervisor.machine import types as machine
 from supervisor.memory.ladder import steps_down
 from supervisor.runners.protocol import RankHandle, Runner, StartRefused, wait_until_ended
+from supervisor.settings import Probes
 from supervisor.status.view import LaunchEnd
 
 UNGUARDED_S = 5.0  # for the end of a rank whose guard could not be started
@@ -256,7 +257,7 @@ class Gang:
     def _smoke(self, launch: Launch) -> None:
         assert launch.plan is not None
         one, began_s = launch.plan.blueprint, self._clock()
-        probes = one.configuration.probes
+        probes = self._configure().probes
         try:
             endpoint = Endpoint(one.url, read_api_key(one.configuration.serve.api_key_file))
             result = smoke(
@@ -271,16 +272,13 @@ class Gang:
     def _announce(self, launch: Launch) -> None:
         assert launch.plan is not None
         one = launch.plan.blueprint
-        probes = one.configuration.probes
-        patience = progress_.Patience(
-            probes.stall_s, probes.probe_misses, probes.idle_probe_s, _prefill_rate(one), launch.plan.context_tokens
-        )
+        probes = self._configure().probes
         endpoint = Endpoint(one.url, read_api_key(one.configuration.serve.api_key_file))
         launch.engine = EngineWatch(
             endpoint,
             one.served_name,
             launch.number,
-            patience=patience,
+            patience=_patience(launch.plan, probes),
             period_s=probes.probe_period_s,
             deadline_s=probes.probe_deadline_s,
             board=self._board,
@@ -289,6 +287,15 @@ class Gang:
         launch.engine.start()
         self._voice.ready(one.served_name, one.url)
         self._notify("READY=1")
+
+    def retune(self) -> None:
+        """Settings that count at once have changed: probes of the serving gang go on by them."""
+        probes, launch = self._configure().probes, self._launch
+        if launch.plan and launch.engine:
+            launch.engine.retune(
+                _patience(launch.plan, probes), period_s=probes.probe_period_s, deadline_s=probes.probe_deadline_s
+            )
+        self._board.set_fresh(fresh_s(probes))
 
     def _collect(self, launch: Launch, reason: machine.Reason, detail: str) -> None:
         stop_all([launch.engine, launch.ranks])
@@ -312,7 +319,8 @@ class Gang:
         configuration = launch.plan.blueprint.configuration
         orderly = ended.reason in {machine.Reason.STOP, machine.Reason.ASKED, machine.Reason.LADDER}
         evidence = {} if orderly else {handle.rank: self._guards.evidence(handle.rank) for handle in handles}
-        logs.save(self._runner, handles, ended, keeping(configuration), evidence)
+        kept = replace(keeping(configuration), launches=self._configure().logs.log_keep)
+        logs.save(self._runner, handles, ended, kept, evidence)
         self._guards.end()
         for handle in handles:
             self._runner.remove(handle)
@@ -339,9 +347,10 @@ class Gang:
                 self._post(lost[job]())
 
 
-def _prefill_rate(one: Blueprint) -> float:
-    """Tokens a second, at the least."""
-    return one.configuration.probes.prefill_tokens_per_s or float(one.bundle.prefill_tokens_per_s)
+def _patience(plan: Plan, probes: Probes) -> progress_.Patience:
+    """How long the engine may take for what; the slowest prefill is the target's where the settings name none."""
+    rate = probes.prefill_tokens_per_s or float(plan.blueprint.bundle.prefill_tokens_per_s)
+    return progress_.Patience(probes.stall_s, probes.probe_misses, probes.idle_probe_s, rate, plan.context_tokens)
 
 
 def _status_text(state: State) -> str:

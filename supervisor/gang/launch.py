@@ -20,6 +20,7 @@ from supervisor.memory.ladder import Ladder
 from supervisor.memory.plan import NodePlan, choose_context
 from supervisor.memory.policy import gate_need_bytes
 from supervisor.runners.protocol import Mount, RankSpec
+from supervisor.settings import Probes
 from supervisor.status.view import Serving
 
 LOOPBACK = "127.0.0.1"
@@ -209,7 +210,7 @@ class Plan:
             runner=one.configuration.serve.runner,
             nodes=one.nodes,
             planned=tuple((node, one.node_plan(0, node).need_bytes(self.context_tokens)) for node in dict.fromkeys(one.nodes)),
-            fresh_s=2 * one.configuration.probes.idle_probe_s + one.configuration.probes.stall_s,
+            fresh_s=fresh_s(one.configuration.probes),
             context_bytes_per_token=one.node_plan(0).bytes_per_token,
         )
 
@@ -238,6 +239,11 @@ class Plan:
             user=site.user,
             container_name=f"{name}-rank{rank}" if shared else name,
         )
+
+
+def fresh_s(probes: Probes) -> float:
+    """So long work or a probe that was seen done proves life."""
+    return 2 * probes.idle_probe_s + probes.stall_s
 
 
 def blueprint(configuration: Configuration) -> Blueprint:

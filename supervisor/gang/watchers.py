@@ -32,6 +32,7 @@ Post = Callable[[Event], None]
 LOADING_POLL_S = 0.05
 SERVING_POLL_S = 0.25
 HOPELESS_EXITS = frozenset({2, 126, 127})  # a usage error, no such program, no such entry point: the same again next time
+REST_S = 0.5  # so soon a changed period counts
 LOG_PIECES = 64  # at most this many MiB of one rank's log are read at once
 
 
@@ -193,7 +194,7 @@ class MemoryWatch(Watcher):
         self,
         node: str,
         proc: Path,
-        floor: Floor,
+        floor: Callable[[], Floor],
         *,
         period_s: float,
         board: Board,
@@ -207,7 +208,8 @@ class MemoryWatch(Watcher):
         self._seen_s = float("-inf")
         self._last_s = float("-inf")
         self._from_guard = False
-        self._node, self._proc, self._floor, self._period_s = node, proc, floor, period_s
+        self._node, self._proc, self._wanted_floor, self._period_s = node, proc, floor, period_s
+        self._floor = floor()
         self._board, self._post, self._clock = board, post, clock
         self._watched = FloorWatch()
         self._pressure: Pressure | None = None
@@ -223,7 +225,7 @@ class MemoryWatch(Watcher):
 
     def _sample(self) -> None:
         """From the node's guard where one speaks, else read here: before a launch, after one, and while a guard is replaced."""
-        now_s = self._clock()
+        now_s, self._floor = self._clock(), self._wanted_floor()
         samples = tuple(self._guarded(self._node, self._last_s))
         if not samples and now_s - self._last_s < self._guard_patience_s and self._seen:
             return
@@ -306,8 +308,21 @@ class EngineWatch(Watcher):
         while True:
             if self._board.state.phase is Phase.SERVING:
                 self._look()
-            if self._stopped.wait(self._period_s):
+            if self._rested():
                 return
+
+    def retune(self, patience: progress.Patience, *, period_s: float, deadline_s: float) -> None:
+        """Go on with other patience."""
+        with self._lock:
+            self._patience, self._period_s, self._deadline_s = patience, period_s, deadline_s
+
+    def _rested(self) -> bool:
+        """Rest for a period, which may change in the middle of it; True where the watch is over."""
+        began_s = self._clock()
+        while (left_s := began_s + self._period_s - self._clock()) > 0:
+            if self._stopped.wait(min(left_s, REST_S)):
+                return True
+        return self._stopped.is_set()
 
     def _look(self) -> None:
         reading: EngineReading | None = None

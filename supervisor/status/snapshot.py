@@ -50,6 +50,8 @@ def _gang(view: View, *, ready: bool) -> Iterator[Reading]:
     yield Reading(catalog.STARTED, view.started_unix_s)
     yield Reading(catalog.READY, float(ready))
     yield Reading(catalog.LADDER_RUNG, float(view.ladder_rung))
+    yield Reading(catalog.SETTINGS_REFUSED, float(bool(view.reload.refused)))
+    yield Reading(catalog.SETTINGS_WAITING, float(len(view.reload.waiting)))
     yield from (Reading(catalog.GANG_STATE, float(phase is state.phase), {"state": phase.value}) for phase in Phase)
     yield Reading(catalog.LAUNCHES, float(state.launch))
     counts = dict(state.restarts)

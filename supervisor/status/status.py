@@ -44,6 +44,7 @@ def status(view: View, tally: Tally) -> dict[str, Any]:
         "restarts": [{"reason": reason.value, "count": count} for reason, count in state.restarts],
         "evictions": [{"node": one.node, "stage": one.stage, "count": one.count} for one in view.evictions],
         "context_ladder_rung": view.ladder_rung,
+        "reload": {"refused": view.reload.refused, "waiting": list(view.reload.waiting)},
         "hardware": [_hardware(node, view.now_s) for node in view.hardware],
         "ended_launches": [_end(end) for end in view.ends],
     }

@@ -86,7 +86,10 @@ def _memory(status: Mapping[str, Any]) -> list[str]:
 
 def _past(status: Mapping[str, Any]) -> list[str]:
     restarts = [f"{one['count']} x {one['reason']}" for one in status.get("restarts", ())]
-    return [f"restarts: {', '.join(restarts)}"] if restarts else []
+    reload = status.get("reload", {})
+    told = [f"waits for a restart: {one}" for one in reload.get("waiting", ())]
+    told += [f"a change is refused: {reload['refused']}"] if reload.get("refused") else []
+    return ([f"restarts: {', '.join(restarts)}"] if restarts else []) + told
 
 
 def _count(value: object) -> str:

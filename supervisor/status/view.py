@@ -127,6 +127,14 @@ class LaunchEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class ReloadView:
+    """What became of the last change of the settings: why it was refused, or what of it waits for a restart."""
+
+    refused: str = ""
+    waiting: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """Everything at once. ``phases`` are the current launch's phases in order with their seconds, the last one so far."""
 
@@ -149,4 +157,5 @@ class View:
     evictions: tuple[Eviction, ...] = ()
     ladder_rung: int = 0  # steps down the ladder of contexts
     built: Built | None = None
+    reload: ReloadView = ReloadView()
     stepped_s: float | None = None  # when the machine's loop last turned; None before its first turn

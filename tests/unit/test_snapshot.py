@@ -330,6 +330,8 @@ def test_what_is_not_known_is_left_out() -> None:
         catalog.STARTED,
         catalog.READY,
         catalog.LADDER_RUNG,
+        catalog.SETTINGS_REFUSED,
+        catalog.SETTINGS_WAITING,
         catalog.LAUNCHES,
         catalog.RESTARTS,
         catalog.ENGINE_UP,

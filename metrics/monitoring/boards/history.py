@@ -13,7 +13,7 @@ HISTORY = Board(
         Row(
             "What is served",
             (
-                Panel("Bundle", "Target, generation, variant and pins.", "short", (Query(of(c.BUNDLE)),), Look.TABLE, 16),
+                Panel("Bundle", "Target, generation, variant and pins.", "short", (Query(of(c.BUNDLE)),), Look.TABLE, 12),
                 Panel(
                     "Newer generation waits",
                     "1 when a restart would take a newer one.",
@@ -22,6 +22,14 @@ HISTORY = Board(
                     Look.STAT,
                     4,
                     ((None, "green"), (1.0, "blue")),
+                ),
+                Panel(
+                    "Settings",
+                    "Changes that wait for a restart, and 1 where a change is refused.",
+                    "short",
+                    (Query(of(c.SETTINGS_WAITING), "waiting"), Query(of(c.SETTINGS_REFUSED), "refused")),
+                    Look.STAT,
+                    4,
                 ),
                 Panel("Supervisor runs for", "Since its start.", "s", (Query(f"time() - {of(c.STARTED)}"),), Look.STAT, 4),
             ),

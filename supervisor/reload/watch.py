@@ -1,0 +1,50 @@
+"""Watches files by hints and by looking again every few seconds: some file systems send no events."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from supervisor.gang.watchers import Watcher
+from supervisor.reload.notices import hints
+
+LOOK_EVERY_S = 2.0
+SETTLE_S = 0.1  # an editor may truncate a file first and write it then
+
+Stamp = tuple[int, int, int] | None
+
+
+def stamp(path: Path) -> Stamp:
+    """Changes with the file, wherever a link leads; None where there is none."""
+    try:
+        seen = path.stat()
+    except OSError:
+        return None
+    return seen.st_ino, seen.st_size, seen.st_mtime_ns
+
+
+class ReloadWatch(Watcher):
+    """Calls ``consider`` once at first, and then whenever one of the files has changed and lies still again."""
+
+    def __init__(self, files: Sequence[Path], consider: Callable[[], None]) -> None:
+        super().__init__("reload")
+        self._files, self._consider = tuple(path.absolute() for path in files), consider
+        self._hint = threading.Event()
+
+    def stop(self) -> None:
+        """End soon."""
+        super().stop()
+        self._hint.set()
+
+    def _watch(self) -> None:
+        seen: tuple[Stamp, ...] | None = None
+        with hints(self._files, self._hint.set):
+            while not self._stopped.is_set():
+                self._hint.clear()
+                now = tuple(map(stamp, self._files))
+                if now == seen:
+                    self._hint.wait(LOOK_EVERY_S)
+                elif not self._stopped.wait(SETTLE_S) and now == tuple(map(stamp, self._files)):
+                    seen = now
+                    self._consider()

@@ -1,0 +1,102 @@
+"""Settings that change under a serving gang: what counts at once, what waits, what is refused."""
+
+from __future__ import annotations
+
+import http.client
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.testing.demo import demo_state
+from tests.testing.supervised import Supervised, kill, until
+
+pytestmark = pytest.mark.timeout(1500)
+PROGRAM = """
+import sys
+from pathlib import Path
+from supervisor import cli
+cli.CHECKOUT = Path(sys.argv.pop(1))
+sys.exit(cli.main())
+"""
+BAD = (
+    ("restart_limit = 3\nparalel = 1\n", "did you mean parallel"),
+    ('restart_limit = 3\nlog_format = "json"\n', "log_format cannot change while the supervisor runs"),
+    ("= =\n", "TOML"),
+)
+    "import sys; from pathlib import Path; from supervisor import cli; cli.CHECKOUT = Path(sys.argv.pop(1)); sys.exit(cli.main())"
+)
+SOON_S = 10.0  # ten times the goal
+
+
+class Reloaded(Supervised):
+    """A gang whose config.toml lies in a folder of the test's own."""
+
+    def argv(self, *args: str) -> list[str]:
+        return [sys.executable, "-c", PROGRAM, str(self.folder), *args]
+
+    def configure(self, text: str) -> float:
+        (self.folder / "config.toml").write_text(text)
+        return time.monotonic()
+
+    def metric(self, name: str) -> float:
+        connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=5)
+        try:
+            connection.request("GET", "/metrics")
+            lines = connection.getresponse().read().decode().splitlines()
+        finally:
+            connection.close()
+        return float(next(line.split()[-1] for line in lines if line.startswith(f"{name} ")))
+
+
+@pytest.fixture
+def gang(tmp_path: Path) -> Iterator[Reloaded]:
+    gang = Reloaded(demo_state(tmp_path), tmp_path)
+    del gang.env["TWINFOLD_MIN_AVAIL_GIB"]
+    gang.configure("min_avail_gib = 0.25\n")
+    try:
+        yield gang
+    finally:
+        gang.configure("")
+        gang.close()
+
+
+def test_live_settings_count_at_once_others_wait_and_a_bad_file_changes_nothing(gang: Reloaded) -> None:
+    gang.start().wait_ready()
+    ranks = gang.pids()
+    at_s = gang.configure("min_avail_gib = 0.25\nrestart_limit = 0\nparallel = 2\n")
+    until("the plan", lambda: "settings that count from now on: restart_limit: 5 -> 0" in gang.err, SOON_S)
+    assert time.monotonic() - at_s < SOON_S
+    until("what waits", lambda: "waiting for `supervisor restart`: parallel: 4 -> 2" in gang.err, SOON_S)
+    until("the status", lambda: any("parallel: 4 -> 2" in one for one in gang.status()["reload"]["waiting"]), SOON_S)
+    assert "waits for a restart: parallel: 4 -> 2" in gang.command("status").stdout
+    for bad, why in BAD:
+        gang.configure(bad)
+        until("the refusal", lambda why=why: why in gang.status()["reload"]["refused"], SOON_S)
+    until("the metric", lambda: gang.metric("twinfold_settings_refused") == 1.0, SOON_S)
+    assert gang.pids() == ranks
+    assert gang.ask("What is 6 times 7?")[0] == 200
+    kill(ranks[1])
+    assert gang.ended() == 5  # restart_limit = 0 counts, and the bad file's 3 does not
+
+
+def test_a_restart_takes_what_waits_the_floor_and_the_launch_time_among_it(gang: Reloaded) -> None:
+    gang.start().wait_ready()
+    gang.configure("min_avail_gib = 0.5\nwait_timeout = 777\n")
+    until("what waits", lambda: len(gang.status()["reload"]["waiting"]) == 2, SOON_S)
+    assert gang.metric("twinfold_settings_waiting") == 2.0
+    assert gang.status()["memory"][0]["floor_bytes"] == 1 << 28
+    done = gang.command("restart")
+    assert done.returncode == 0, done.stderr
+    status = gang.wait_state("serving", launch=2)
+    assert status["memory"][0]["floor_bytes"] == 1 << 29
+    assert status["reload"] == {"refused": "", "waiting": []}
+
+
+def test_reload_restart_relaunches_by_itself(gang: Reloaded) -> None:
+    gang.start().wait_ready()
+    gang.configure('min_avail_gib = 0.25\nparallel = 2\nreload = "restart"\n')
+    gang.wait_ready(times=2)
+    assert gang.wait_state("serving", launch=2)["restarts"] == [{"reason": "asked", "count": 1}]

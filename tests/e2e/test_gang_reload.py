@@ -26,8 +26,6 @@ BAD = (
     ('restart_limit = 3\nlog_format = "json"\n', "log_format cannot change while the supervisor runs"),
     ("= =\n", "TOML"),
 )
-    "import sys; from pathlib import Path; from supervisor import cli; cli.CHECKOUT = Path(sys.argv.pop(1)); sys.exit(cli.main())"
-)
 SOON_S = 10.0  # ten times the goal
 
 

@@ -75,10 +75,12 @@ def repair(project: Project) -> None:
 
 def collect(project: Project, keep: int, *, dry_run: bool) -> None:
     """Remove from every worker what none of its ranks needs of a kept generation or a running launch."""
+    bundle = _bundle(project)
+    if bundle is None:
+        return
     stay, _ = roots.kept(project.state, keep)
     running = [project.store.path(root.entry) / bundles.FILE for root in roots.launches(project.state, roots.boot_id())]
     kept = [*(generation.bundle for generation in stay), *(_read(path) for path in running if path.exists())]
-    bundle = _bundle(project)
     would = "would go" if dry_run else "gone"
 
     def one(replica: Replica, bundle: Bundle) -> None:

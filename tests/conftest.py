@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import hypothesis
 
 pytest_plugins = ["tests.testbed.fixtures"]
@@ -9,3 +11,7 @@ pytest_plugins = ["tests.testbed.fixtures"]
 # Times are the machine's: one that builds or tests beside this would fail examples that are right.
 hypothesis.settings.register_profile("shared", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("shared")
+
+# A shell gives its background jobs SIGINT ignored, and every program of a test would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -276,14 +276,16 @@ def _tell(found: Found) -> None:
 def _stop_leftovers(one: Configuration, *, force: bool) -> int:
     from supervisor.gang import leftovers
     from supervisor.gang.gang import keeping
-    from supervisor.guard.choice import forget_guards, left_guards
+    from supervisor.gang.launch import blueprint
+    from supervisor.guard.choice import forget_guards, hosts_for, told_by
 
     with service.only_one(one.run_dir), _fleet(one) as fleet:
         found = fleet.survey()
+        guards = hosts_for(one, fleet, lambda: blueprint(one))
         if found.leftovers:
             timeout_s = 0.0 if force else float(one.serve.stop_timeout)
-            leftovers.stop(fleet.runner, found.leftovers, keeping(one), timeout_s, print, told=left_guards(one).log)
-        forget_guards(one)
+            leftovers.stop(fleet.runner, found.leftovers, keeping(one), timeout_s, print, told=told_by(guards))
+        forget_guards(guards)
         if found.troubles:
             _tell(found)
             unreached = " and ".join(sorted(found.troubles))

@@ -14,7 +14,9 @@ from types import FrameType
 from typing import Any
 
 from build.errors import GaveUp, LaunchFailed, Refused, TwinfoldError
+from build.facts.memory import Meminfo, meminfo
 from build.nodes.hosts import HEAD
+from build.nodes.node import Node
 from build.settings import Sources
 from metrics.exporter import CannotListen, Exporter
 from supervisor import service
@@ -30,8 +32,8 @@ from supervisor.gang.launch import blueprint
 from supervisor.gang.logs import lines
 from supervisor.gang.loop import Loop
 from supervisor.gang.rungs import LadderWatch, Rungs
-from supervisor.gang.watchers import MemoryWatch, stop_all
-from supervisor.guard.choice import forget_guards, guards_for, left_guards
+from supervisor.gang.watchers import FarMemoryWatch, MemoryWatch, Watcher, stop_all
+from supervisor.guard.choice import forget_guards, guards_for, hosts_for, told_by
 from supervisor.hardware.watch import HardwareWatch
 from supervisor.machine import Event, Phase, Policy, State
 from supervisor.machine.types import Begin, Finish, HandoverAsked, PolicyChanged, RestartAsked, StopAsked
@@ -44,6 +46,7 @@ from supervisor.systemd.notify import Watchdog, notify
 from supervisor.voice import TextVoice
 
 FOLLOW_S = 0.1
+MEMINFO_S = 5.0
 
 
 class Supervisor:
@@ -57,8 +60,10 @@ class Supervisor:
         self._state = State(policy(self._configuration, blueprint(self._configuration).bundle.world_size, once=once))
         self._board = Board(self._state, os.getpid())
         self._rungs = Rungs(self._configuration.run_dir)
+        self._guard_hosts = hosts_for(self._configuration, fleet, lambda: blueprint(self._configuration))
         self._guards = guards_for(
             self._configuration,
+            self._guard_hosts,
             lambda: blueprint(self._configuration),
             post=self._post,
             say=self._voice.say,
@@ -98,10 +103,10 @@ class Supervisor:
             begin = self._take_over()
             stack.callback(self._gang.close)
             publisher = Publisher(self._board, exporter, one.state_dir)
-            memory = self._memory_watch()
+            memory = MemoryWatch(HEAD, one.memory.proc_root, self._floor, **self._watching)
             publisher.start()
             memory.start()
-            hardware = self._hardware_watches(stack)
+            hardware = self._node_watches(stack)
             for watch in hardware:
                 watch.start()
             ladder = LadderWatch(self._rungs, self._board, self._post, lambda: self._configuration.memory.ladder_up_s)
@@ -134,27 +139,15 @@ class Supervisor:
         if decision.remove:
             named = ", ".join(str(left.handle) for left in decision.remove)
             self._voice.say(f"removing what an earlier supervisor left: {named}", "warning")
-            told = left_guards(self._configuration).log
+            told = told_by(self._guard_hosts)
             leftovers.remove(self._runner, decision.remove, keeping(self._configuration), "left over", told)
-        forget_guards(self._configuration, {one.handle.launch_id for one in decision.adopt})
+        forget_guards(self._guard_hosts, {one.handle.launch_id for one in decision.adopt})
         kept = decision.adopt[0].handle.launch_id if decision.adopt else ""
         service.release_other_roots(self._configuration.state_dir, kept)
         if not decision.adopt:
             return Begin(time.monotonic())
         self._gang.adopt(one, tuple(left.handle for left in decision.adopt), decision.adopt[0].context_tokens)
         return Begin(time.monotonic(), adopt=True)
-
-    def _memory_watch(self) -> MemoryWatch:
-        memory = self._configuration.memory
-        return MemoryWatch(
-            HEAD,
-            memory.proc_root,
-            self._floor,
-            period_s=memory.sample_period_s,
-            board=self._board,
-            post=self._post,
-            guarded=self._guards.samples,
-        )
 
     def _floor(self) -> Floor:
         """Floors are those that the launch in hand was planned with; patience is what counts now."""
@@ -169,11 +162,19 @@ class Supervisor:
             now.floor_clear_s,
         )
 
-    def _hardware_watches(self, stack: contextlib.ExitStack) -> list[HardwareWatch]:
-        """One a node. Each has a connection of its own, so that a slow answer keeps nobody else from a worker."""
+    @property
+    def _watching(self) -> dict[str, Any]:
+        """What every node's memory watch is given."""
+        period_s = self._configuration.memory.sample_period_s
+        return {"period_s": period_s, "board": self._board, "post": self._post, "guarded": self._guards.samples}
+
+    def _node_watches(self, stack: contextlib.ExitStack) -> list[Watcher]:
+        """Every node's hardware, and the workers' memory. Each node has a connection of its own for it, so that a slow answer
+        keeps nobody else from a worker.
+        """
         one = self._configuration
         inquiry = inquire(one)
-        watches = []
+        watches: list[Watcher] = []
         for host, node in zip(inquiry.hosts, inquiry.open().values(), strict=True):
             stack.callback(node.close)
             head = host.name == HEAD
@@ -188,6 +189,9 @@ class Supervisor:
                     period_s=one.metrics.hardware_period_s,
                 )
             )
+            if not head:
+                read = functools.partial(_meminfo, node, there[0])
+                watches.append(FarMemoryWatch(host.name, self._floor, read, **self._watching))
         return watches
 
     def _signalled(self, number: int, _frame: FrameType | None) -> None:
@@ -322,6 +326,10 @@ def policy(one: Configuration, world_size: int, *, once: bool) -> Policy:
         once=once,
         seed=os.getpid(),
     )
+
+
+def _meminfo(node: Node, proc: PurePosixPath) -> Meminfo:
+    return meminfo(node.run(["cat", "--", str(proc / "meminfo")], MEMINFO_S).text)
 
 
 def serve(sources: Sources, voice: TextVoice, *, once: bool) -> None:

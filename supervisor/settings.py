@@ -317,6 +317,12 @@ class Links:
         recipe=False,
     )
     strict: bool = setting(flag, False, "refuse a launch on the doctor's warnings too", recipe=False)
+    lease_port: int = setting(
+        whole(1, 65000),
+        29777,
+        "UDP port on the workers at which their ranks' guards hear the head's: this and the rank's number together",
+        recipe=False,
+    )
     worker_proc_root: str = setting(
         text, "/proc", "the proc tree on the workers; relative to the ssh user's home", change=Change.RUN, recipe=False
     )

@@ -138,6 +138,10 @@ class SshNode:
         """See :class:`Node`."""
         return self._link.forward(self._docker_socket, FORWARD_S)
 
+    def forward(self, socket: str, within_s: float) -> Path:
+        """A unix socket on this host that leads to one there. Ask again before each connection: it may move."""
+        return self._link.forward(socket, within_s)
+
     def close(self) -> None:
         """End the connection."""
         self._link.close()

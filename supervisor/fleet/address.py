@@ -28,6 +28,14 @@ def fabric(host: Host, ssh_config: Path | None) -> str:
     return found.fabric
 
 
+def paths(host: Host, ssh_config: Path | None) -> tuple[str, ...]:
+    """Every IPv4 address by which a worker is known to be reached: on the link, and where ssh goes."""
+    destination = Destination(host.name, host.target, config=ssh_config)
+    read = read_target(probe_target(destination), getpass.getuser())
+    found = (fabric(host, ssh_config), judge(read, "", ANYWHERE, lookup).fabric)
+    return tuple(dict.fromkeys(address for address in found if address))
+
+
 def master(workers: Sequence[Host], ssh_config: Path | None, way: Callable[[str], str] | None = None) -> str:
     """The head's own address towards all of the workers. ``Refused`` where there is none, or not one for all."""
     own = {host.name: (way or source_towards)(fabric(host, ssh_config)) for host in workers}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from build.nodes.hosts import HEAD, hosts
 from build.store import generations
 from supervisor.configuration import Configuration
-from supervisor.fleet.site import Site, head_site, local_site
+from supervisor.fleet.site import GuardPost, Site, head_site, local_site
 from supervisor.runners.fleet import FleetRunner, Found
 from supervisor.runners.protocol import Runner
 
@@ -28,8 +28,11 @@ Say = Callable[[str], None]
 class Fleet:
     """The head and its workers; fulfils :class:`supervisor.fleet.site.Nodes`."""
 
-    def __init__(self, head: Site, runner: Runner, workers: Sequence[Worker] = ()) -> None:
+    def __init__(
+        self, head: Site, runner: Runner, workers: Sequence[Worker] = (), posts: Mapping[str, GuardPost] | None = None
+    ) -> None:
         self._head, self._workers = head, {worker.host.name: worker for worker in workers}
+        self.guard_posts: Mapping[str, GuardPost] = posts or {}
         self._over = FleetRunner({HEAD: runner, **{one.host.name: one.runner for one in workers}}) if workers else None
         self.runner: Runner = self._over or runner
 
@@ -81,19 +84,23 @@ def fleet_for(one: Configuration, say: Say) -> Fleet:
 
         runner = ProcessRunner(one.run_dir, HEAD, log_cap_bytes=(one.logs.rank_log_max_mib << 20) // LOG_PARTS)
         return Fleet(head_site(HEAD, one.state_dir / "store"), runner)
-    return Fleet(*_head(one, say), _workers(one, say))
+    site, docker, post = _head(one, say)
+    workers = _workers(one, say)
+    return Fleet(site, docker, workers, {HEAD: post, **{worker.host.name: worker.guard_post for worker in workers}})
 
 
-def _head(one: Configuration, say: Say) -> tuple[Site, Runner]:
+def _head(one: Configuration, say: Say) -> tuple[Site, Runner, GuardPost]:
     from build.image.daemon import DockerDaemon
     from build.image.docker_api import DEFAULT_SOCKET, connect
+    from supervisor.guard.places import HeadPlace
     from supervisor.runners.docker import DockerRunner, StoreImages
 
     api = connect(str(one.serve.docker_socket or DEFAULT_SOCKET), HEAD)
     site = local_site(one.state_dir)
     assert site.cache is not None
     site.cache.mkdir(parents=True, exist_ok=True)
-    return site, DockerRunner(api, StoreImages(DockerDaemon(api), site.store, say), HEAD)
+    images = StoreImages(DockerDaemon(api), site.store, say)
+    return site, DockerRunner(api, images, HEAD), GuardPost(lambda: site, api, images, HeadPlace(one.run_dir))
 
 
 def _workers(one: Configuration, say: Say) -> list[Worker]:

@@ -14,9 +14,12 @@ from build.nodes.hosts import HEAD
 from build.replication.replicas import platform_of
 
 if TYPE_CHECKING:
+    from build.bundle import ImageRef
+    from build.image.docker_api import Api
     from supervisor.configuration import Configuration
     from supervisor.doctor.links import Links
     from supervisor.gang.launch import Blueprint
+    from supervisor.guard.places import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,16 @@ class Site:
     user: str = ""
     cache: Path | None = None
     volume: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardPost:
+    """What guards in containers need of a node: its daemon, the loading of an image, and a place for their files."""
+
+    site: Callable[[], Site]
+    api: Api
+    image_id: Callable[[ImageRef], str]
+    place: Place
 
 
 class Nodes(Protocol):

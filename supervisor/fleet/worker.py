@@ -17,7 +17,8 @@ from build.replication.replicas import Replica
 from build.replication.replicate import told_report, wants
 from build.store.store import Store
 from supervisor.fleet import shared
-from supervisor.fleet.site import Site
+from supervisor.fleet.site import GuardPost, Site
+from supervisor.guard.places import FarPlace
 from supervisor.runners.docker import DockerRunner, image_archive
 
 CACHE = "cache"  # in the node's store: the only folder there that ranks may write to
@@ -71,6 +72,11 @@ class Worker:
                 self._say(line)
             self.node.run(["sh", "-c", MAKE_CACHE, "cache", str(site.cache)], ASK_S)
         self._image_id(self._image(bundle, site))
+
+    @property
+    def guard_post(self) -> GuardPost:
+        """For its ranks' guards."""
+        return GuardPost(self.site, self._docker, self._image_id, FarPlace(self.node))
 
     def close(self) -> None:
         """Let the connection go."""

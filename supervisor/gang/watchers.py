@@ -13,7 +13,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from build.errors import TwinfoldError
 from build.facts import Meminfo, Pressure, read_meminfo, read_pressure
 from supervisor.engine import progress
 from supervisor.engine.contract import Logged, parity
@@ -268,6 +270,29 @@ class MemoryWatch(Watcher):
             self._post(machine.MemoryBreach(self._clock(), launch, hard=verdict.stage.kills, why=why, slope=slope))
             if self._board.state.alive:
                 self._board.add_eviction(launch, self._node, verdict.stage.value)
+
+
+class FarMemoryWatch(MemoryWatch):
+    """A worker's memory, from its guards' samples alone: while none speaks, the last sample's age says so.
+
+    ``read`` asks the worker for what no guard tells (totals, page cache, swap); where it does not answer, the last figures stay.
+    """
+
+    READ_EVERY_S = 10.0
+
+    def __init__(self, node: str, floor: Callable[[], Floor], read: Callable[[], Meminfo], **common: Any) -> None:
+        super().__init__(node, Path(), floor, **common)
+        self._ask = read
+
+    def _sample(self) -> None:
+        self._floor = self._wanted_floor()
+        samples = tuple(self._guarded(self._node, self._last_s))
+        if samples and self._clock() - self._seen_s >= self.READ_EVERY_S:
+            with contextlib.suppress(TwinfoldError, ValueError):
+                self._seen = self._ask()
+            self._seen_s = self._clock()
+        for sample in samples if self._seen else ():
+            self._take(sample)
 
 
 def _breach(node: str, seen: Meminfo, floor: Floor, verdict: FloorVerdict) -> str:

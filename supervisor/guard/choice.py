@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Collection
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path, PurePosixPath
 
-from build.errors import Refused
+from build.errors import Refused, TwinfoldError
 from build.nodes.hosts import HEAD
 from supervisor.configuration import Configuration
+from supervisor.fleet import address
+from supervisor.fleet.fleet import Fleet
+from supervisor.fleet.site import GuardPost
 from supervisor.gang.launch import Blueprint
-from supervisor.guard.guards import Guards, HostedGuards, NoGuards
+from supervisor.guard.containers import ContainerGuards
+from supervisor.guard.guards import Guards, HostedGuards
+from supervisor.guard.host import GuardHost
+from supervisor.guard.leases import lease
 from supervisor.guard.processes import ProcessGuards, farewell
+from supervisor.guard.spec import Lease
 from supervisor.machine import Event
 from supervisor.status.view import NodeGuard
 
@@ -26,28 +33,68 @@ def tool(one: Blueprint) -> Path:
     return one.bundle.node_tool[here].program.under(one.store)
 
 
+def hosts_for(one: Configuration, fleet: Fleet, current: Callable[[], Blueprint]) -> dict[str, GuardHost]:
+    """What runs guards on each node. ``current`` gives the generation whose node tool is to be used."""
+    if one.serve.runner != "docker":
+        return {HEAD: ProcessGuards(lambda: tool(current()), one.run_dir)}
+    there = PurePosixPath(one.links.worker_proc_root)
+    here = PurePosixPath(one.memory.proc_root.absolute())
+    return {
+        name: ContainerGuards(
+            post.api, post.place, image=_image(name, post, current), user=_user(post), proc=here if name == HEAD else there
+        )
+        for name, post in fleet.guard_posts.items()
+    }
+
+
 def guards_for(
     one: Configuration,
+    hosts: Mapping[str, GuardHost],
     current: Callable[[], Blueprint],
     *,
     post: Callable[[Event], None],
     say: Callable[[str, str], None],
     show: Callable[[NodeGuard], None],
 ) -> Guards:
-    """Guards over every rank of this node's launches. ``current`` gives the generation whose node tool is to be used."""
-    if one.serve.runner != "process":
-        return NoGuards()
-    return HostedGuards({HEAD: ProcessGuards(lambda: tool(current()), one.run_dir)}, one.run_dir, post=post, say=say, show=show)
+    """Guards over every rank of this supervisor's launches."""
+
+    def part(rank: int, node: str) -> Lease:
+        now = current()
+        config = now.configuration.workers.ssh_config
+        return lease(rank, node, now.hosts, lambda host: address.paths(host, config), now.configuration.links.lease_port)
+
+    return HostedGuards(hosts, one.run_dir, post=post, say=say, show=show, lease=part)
 
 
-def left_guards(one: Configuration) -> ProcessGuards:
-    """Guards that an earlier supervisor left here: to be asked and forgotten, never to start one."""
-    return ProcessGuards(Path, one.run_dir)
+def told_by(hosts: Mapping[str, GuardHost]) -> Callable[[str, int], bytes]:
+    """What the guard of (launch id, rank) logged of ending its rank, wherever it was."""
+
+    def told(launch_id: str, rank: int) -> bytes:
+        return next((found for host in hosts.values() if (found := host.log(launch_id, rank))), b"")
+
+    return told
 
 
-def forget_guards(one: Configuration, keep: Collection[str] = ()) -> None:
+def forget_guards(hosts: Mapping[str, GuardHost], keep: Collection[str] = ()) -> None:
     """Send away guards that an earlier supervisor left, whose ranks have ended by now. ``keep`` are launches that go on."""
-    host = left_guards(one)
-    for launch_id, rank in host.launches():
-        if launch_id not in keep:
-            farewell(host, launch_id, rank)
+    for host in hosts.values():
+        try:
+            for launch_id, rank in host.launches():
+                if launch_id not in keep:
+                    farewell(host, launch_id, rank)
+        except TwinfoldError:  # out of reach: so are its ranks, and whoever asks has said so
+            continue
+
+
+def _image(name: str, post: GuardPost, current: Callable[[], Blueprint]) -> Callable[[], str]:
+    def image() -> str:
+        one, platform_ = current(), post.site().platform
+        if platform_ not in one.bundle.node_tool:
+            raise Refused(f"{name} is {platform_}, and generation {one.generation} has no node tool for it: run `doit`")
+        return post.image_id(one.bundle.node_tool[platform_].image)
+
+    return image
+
+
+def _user(post: GuardPost) -> Callable[[], str]:
+    return lambda: post.site().user

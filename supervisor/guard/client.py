@@ -57,13 +57,18 @@ class GuardClient:
 
 
 def connect(folder: Path, name: str) -> GuardClient | None:
-    """A client of the guard that listens there, or None where none does."""
+    """A client of the guard that listens at ``<name>.sock`` there, or None where none does."""
+    return connect_to(folder, f"{name}.sock")
+
+
+def connect_to(folder: Path, file: str) -> GuardClient | None:
+    """The same by the socket's whole name."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             connection.setblocking(False)
-            connection.connect(f"/proc/self/fd/{fd}/{name}.sock")
+            connection.connect(f"/proc/self/fd/{fd}/{file}")
         finally:
             os.close(fd)
     except OSError:

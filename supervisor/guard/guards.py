@@ -7,7 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from build.errors import TwinfoldError
+from supervisor.gang.watchers import stop_all
 from supervisor.guard.host import GuardHost
+from supervisor.guard.kept import Kept
 from supervisor.guard.processes import SECRET, farewell, read_private
 from supervisor.guard.spec import REASONS, GuardSpec, Lease, Limits
 from supervisor.guard.watch import GuardWatch
@@ -98,7 +101,7 @@ class HostedGuards:
     ) -> None:
         self._hosts, self._run_dir, self._lease = hosts, run_dir, lease
         self._post, self._say, self._show = post, say, show
-        self._watch: GuardWatch | None = None
+        self._watches: dict[str, GuardWatch] = {}
         self._launch_id = ""
         self._limits: Limits | None = None
 
@@ -106,57 +109,60 @@ class HostedGuards:
         """The launch's secret is the one that its folder holds where it was begun by an earlier supervisor."""
         self._launch_id, self._limits = launch_id, limits
         secret = read_private(self._run_dir / launch_id / SECRET) or secrets.token_hex(SECRET_BYTES).encode()
-        self._watch = GuardWatch(self._hosts, launch, secret, post=self._post, say=self._say, show=self._show)
-        self._watch.start()
+        for node, host in self._hosts.items():  # one each: a node that does not answer holds up no other's
+            watch = GuardWatch({node: host}, launch, secret, post=self._post, say=self._say, show=self._show)
+            self._watches[node] = watch
+            watch.start()
 
     def guard(self, handle: RankHandle) -> None:
         """A rank that is gone already needs none."""
-        assert self._watch is not None
         spec = self._spec(handle)
         if spec:
-            self._watch.guard(spec)
+            self._watches[spec.node].guard(spec)
 
     def adopt(self, handle: RankHandle) -> None:
         """The same."""
-        assert self._watch is not None
         spec = self._spec(handle)
         if spec:
-            self._watch.adopt(spec)
+            self._watches[spec.node].adopt(spec)
 
     def reason(self, rank: int) -> Reason | None:
         """From what the guard said."""
-        cause = self._watch.cause(rank, CAUSE_S) if self._watch else None
+        found = (watch.cause(rank, CAUSE_S) for watch in self._watches.values())
+        cause = next((cause for cause in found if cause), None)
         return REASONS.get(cause) if cause else None
 
     def evidence(self, rank: int) -> bytes:
         """The guard's own log where it acted: it holds the samples before its kill."""
-        one = next((one for one in self._watch.kept if one.spec.rank == rank), None) if self._watch else None
+        one = next((one for one in self._kept if one.spec.rank == rank), None)
         if one is None:
             return b""
         return self._hosts[one.spec.node].log(one.spec.launch_id, rank) or one.evidence
 
     def samples(self, node: str, after_s: float) -> tuple[Sample, ...]:
         """Of the node's guard with the newest; several guards of one node read the same memory."""
-        kept = [one for one in self._watch.kept if one.spec.node == node] if self._watch else []
-        found = [one.newer(after_s) for one in kept]
+        found = [one.newer(after_s) for one in self._kept if one.spec.node == node]
         return max(found, key=lambda samples: samples[-1].at_s if samples else 0.0, default=())
 
     def end(self) -> None:
-        """Say bye to each, see them go, forget them."""
-        if self._watch is None:
-            return
-        kept = self._watch.kept
-        self._watch.stop()
-        self._watch.join()
+        """Say bye to each, see them go, forget them. One on a node that is out of reach is found at the next start."""
+        kept = self._kept
+        self.close()
         for one in kept:
-            farewell(self._hosts[one.spec.node], one.spec.launch_id, one.spec.rank)
-        self._watch = None
+            try:
+                farewell(self._hosts[one.spec.node], one.spec.launch_id, one.spec.rank)
+            except TwinfoldError as error:
+                self._say(f"the guard of rank {one.spec.rank} may run on: {error}", "warning")
 
     def close(self) -> None:
         """Only stop hearing."""
-        if self._watch:
-            self._watch.stop()
-            self._watch.join()
+        watches = list(self._watches.values())
+        self._watches = {}
+        stop_all(watches)
+
+    @property
+    def _kept(self) -> list[Kept]:
+        return [one for watch in list(self._watches.values()) for one in watch.kept]
 
     def _spec(self, handle: RankHandle) -> GuardSpec | None:
         """None for a rank that is gone, and on a node that runs no guards of ours."""

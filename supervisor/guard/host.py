@@ -15,7 +15,14 @@ class RankGone(LaunchFailed):
 
 
 class GuardHost(Protocol):
-    """Guards of one node. Every call returns within a bounded time."""
+    """Guards of one node. Every call returns within a bounded time.
+
+    ``silent_s``: a guard that lives and is not heard for so long hangs.
+    """
+
+    @property
+    def silent_s(self) -> float:
+        """See above."""
 
     def identity(self, handle: RankHandle) -> tuple[int, int] | None:
         """The rank's pid as the guard sees it, and its start time in clock ticks; None where it is gone."""
@@ -24,13 +31,13 @@ class GuardHost(Protocol):
         """Start a guard; returns once it watches. ``RankGone``, or another ``LaunchFailed`` that says what hinders it."""
 
     def running(self, launch_id: str, rank: int) -> bool:
-        """Whether the guard lives (which a stopped one does)."""
+        """Whether the guard lives (which a stopped one does, and one that cannot be asked for may)."""
 
     def connect(self, launch_id: str, rank: int) -> GuardClient | None:
         """A client of its stream, or None where it does not listen."""
 
     def kill(self, launch_id: str, rank: int) -> None:
-        """End the guard at once and leave the rank alone. Nothing where it has ended."""
+        """End the guard at once and leave the rank alone. Nothing where it has ended; ``Refused`` where nobody can be told."""
 
     def log(self, launch_id: str, rank: int) -> bytes:
         """What it wrote of why it ended its rank; empty where it did not."""

@@ -38,6 +38,8 @@ PARTS = ("sock", "log", "json")
 class ProcessGuards:
     """A :class:`supervisor.guard.host.GuardHost` for this machine. ``program`` gives the node tool's binary."""
 
+    silent_s = 5.0
+
     def __init__(self, program: Callable[[], Path], run_dir: Path) -> None:
         self._program, self._run_dir = program, run_dir
         self._children: dict[tuple[str, int], subprocess.Popen[bytes]] = {}

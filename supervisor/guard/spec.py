@@ -75,16 +75,17 @@ def name(rank: int) -> str:
     return f"guard{rank}"
 
 
-def arguments(spec: GuardSpec, secret_file: str = "", owner: str = "") -> list[str]:
+def arguments(spec: GuardSpec, secret_file: str = "", owner: str = "", proc: str = "") -> list[str]:
     """Everything after the program's name. Files are relative to the folder that the guard is started in.
 
-    ``owner`` is ``UID:GID`` of whoever may connect, where the guard runs as somebody else.
+    ``owner`` is ``UID:GID`` of whoever may connect, where the guard runs as somebody else; ``proc`` the proc tree as this guard
+    sees it, where that is another than the limits name.
     """
     limits, stem = spec.limits, name(spec.rank)
     given: list[tuple[str, object]] = [
         ("--pid", spec.pid),
         ("--start-ticks", spec.start_ticks),
-        ("--proc", limits.proc),
+        ("--proc", proc or limits.proc),
         ("--hard-bytes", max(1, limits.hard_bytes)),
         ("--soft-bytes", max(1, limits.soft_bytes)),
         ("--horizon-ms", round(limits.horizon_s * 1000)),

@@ -65,6 +65,12 @@ def _ours(api: DockerApi) -> list[dict[str, Any]]:
     return found
 
 
+def _guards(api: DockerApi) -> dict[str, str]:
+    """Rank to the id of its guard's container."""
+    found = api.get("/containers/json", {"all": "1", "filters": json.dumps({"label": ["twinfold.guard"]})}).document
+    return {one["Labels"]["twinfold.guard"]: one["Id"] for one in found}
+
+
 @pytest.mark.parametrize("world", [1, 2, 4])
 def test_processes_and_containers_give_the_same_tokens(
     world: int, docker: daemons.Dockerd, api: DockerApi, tmp_path: Path
@@ -105,17 +111,20 @@ def test_stop_removes_the_containers_and_saves_their_logs(gang: Supervised, api:
     assert gang.command("stop").returncode == 0
     assert gang.ended() == 0
     assert _ours(api) == []
+    assert _guards(api) == {}
     assert len([name for name in gang.logs() if name.endswith(".log.gz")]) == 2
 
 
 def test_containers_outlive_a_killed_supervisor_and_the_next_one_adopts_them(gang: Supervised, api: DockerApi) -> None:
     gang.start().wait_ready()
     answer = _answers(gang)
-    before = {one["Id"] for one in _ours(api)}
+    before, guards = {one["Id"] for one in _ours(api)}, _guards(api)
+    assert guards.keys() == {"0", "1"}
     gang.running.kill()
     gang.running.wait(PATIENCE_S)
     gang.start().wait_ready()
     assert {one["Id"] for one in _ours(api)} == before
+    assert _guards(api) == guards
     assert _answers(gang) == answer
     status = gang.wait_state("serving")
     assert status["runner"] == "docker"

@@ -59,6 +59,16 @@ class SupervisedFleet(Supervised):
 
 
 def containers(host: Host) -> list[dict[str, Any]]:
+    """Every container of the host's daemon but the ranks' guards."""
+    return [one for one in everything(host) if "twinfold.guard" not in one["Labels"]]
+
+
+def guards(host: Host) -> dict[str, str]:
+    """Rank to the id of its guard's container."""
+    return {one["Labels"]["twinfold.guard"]: one["Id"] for one in everything(host) if "twinfold.guard" in one["Labels"]}
+
+
+def everything(host: Host) -> list[dict[str, Any]]:
     """Every container of the host's daemon."""
     api = connect(str(host.plan.docker_socket), host.name)
     try:
@@ -82,7 +92,7 @@ def clear(testbed: Testbed) -> None:
     """Remove what a test left on the hosts: containers and stores; images stay."""
     for host in testbed.hosts:
         daemon = api(host)
-        for one in containers(host):
+        for one in everything(host):
             daemon.delete(f"/containers/{one['Id']}", {"force": "1"})
         daemon.close()
         host.run(["sh", "-c", f"chmod -R u+w {STORE} 2>/dev/null; rm -rf {STORE}"])

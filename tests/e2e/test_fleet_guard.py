@@ -1,0 +1,118 @@
+"""Guards over ranks in containers on two hosts: their kills, the lease between them, and nothing of ours left behind."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.testbed.bed import Testbed
+from tests.testbed.hosts import Host
+from tests.testbed.layout import LAN, RAIL0, RAIL1
+from tests.testing.demo import demo_state
+from tests.testing.fleet import SupervisedFleet, api, clear, containers, everything, guards
+from tests.testing.supervised import until
+
+pytestmark = [pytest.mark.testbed, pytest.mark.timeout(1500)]
+QUESTION = "What is 6 times 7? Answer with the number alone."
+LEASE_S = 10.0
+MIB_KB = 1 << 10
+
+
+@pytest.fixture
+def fleet(testbed: Testbed, tmp_path: Path) -> Iterator[SupervisedFleet]:
+    clear(testbed)
+    (worker,) = testbed.workers
+    worker.set_meminfo()
+    # ssh goes over the LAN here, so that the guards have two paths
+    paths = {"fabric_peer": worker.plan.address(RAIL0), "worker": worker.plan.address(LAN), "worker_proc_root": worker.plan.proc}
+    found = SupervisedFleet(testbed, demo_state(tmp_path), tmp_path, **paths)
+    yield found
+    testbed.heal()
+    worker.set_meminfo()
+    found.close()
+    clear(testbed)
+
+
+def inspected(host: Host, container: str) -> dict[str, Any]:
+    daemon = api(host)
+    try:
+        found: dict[str, Any] = daemon.get(f"/containers/{container}/json").document
+        return found
+    finally:
+        daemon.close()
+
+
+def secret(fleet: SupervisedFleet) -> str:
+    (path,) = (fleet.state / "run").glob("*/lease.secret")
+    assert path.stat().st_mode & 0o777 == 0o600
+    return path.read_text()
+
+
+def lease_ages_ms(fleet: SupervisedFleet) -> dict[str, float | None]:
+    return {one["node"]: one.get("lease_age_s") for one in fleet.status().get("guards", ())}
+
+
+def guard_folders() -> set[Path]:
+    return set(Path("/tmp").glob("twinfold-guard.*"))  # where a worker's guard keeps its socket
+
+
+def test_each_rank_has_a_guard_on_its_host_that_is_adopted_and_leaves_nothing(fleet: SupervisedFleet, testbed: Testbed) -> None:
+    (worker,) = testbed.workers
+    before = guard_folders()
+    fleet.start().wait_ready()
+    found = {host.name: guards(host) for host in testbed.hosts}
+    assert {name: list(ranks) for name, ranks in found.items()} == {testbed.head.name: ["0"], worker.name: ["1"]}
+    shown = json.dumps([inspected(host, one) for host in testbed.hosts for one in guards(host).values()])
+    assert secret(fleet) not in shown
+    assert {one["node"] for one in fleet.status()["memory"]} == {"head", "worker"}
+
+    fleet.running.kill()
+    fleet.running.wait()
+    fleet.start().wait_ready()
+    assert {host.name: guards(host) for host in testbed.hosts} == found, "guards are adopted with their ranks"
+    daemon = api(worker)
+    assert daemon.post(f"/containers/{found[worker.name]['1']}/kill").status == 204
+    daemon.close()
+    until("another guard", lambda: (now := guards(worker).get("1")) and now != found[worker.name]["1"])
+    assert "42" in fleet.answers(QUESTION)[0]
+    assert fleet.command("stop").returncode == 0
+    assert fleet.ended() == 0
+    assert [everything(host) for host in testbed.hosts] == [[], []]
+    assert guard_folders() == before
+
+
+def test_memory_that_collapses_on_the_worker_ends_the_gang_with_its_name(fleet: SupervisedFleet, testbed: Testbed) -> None:
+    (worker,) = testbed.workers
+    fleet.start().wait_ready()
+    worker.set_meminfo(MemAvailable=64 * MIB_KB)
+    names = until("a saved end", lambda: [name for name in fleet.logs() if name.endswith("-end.json")])
+    assert json.loads((fleet.state / "logs" / names[0]).read_text())["reason"] in {"memory hard floor", "memory slope"}
+    evidence = next(name for name in fleet.logs() if name.endswith("-guard1.jsonl"))
+    assert json.loads((fleet.state / "logs" / evidence).read_text().splitlines()[0])["event"] == "kill"
+
+
+def test_loss_stops_nothing_and_a_worker_cut_off_on_every_path_stops_its_rank(fleet: SupervisedFleet, testbed: Testbed) -> None:
+    (worker,) = testbed.workers
+    fleet.start().wait_ready()
+    ranks = {one["Id"] for host in testbed.hosts for one in containers(host)}
+    rank = next(one["Id"] for one in containers(worker))
+    for host in testbed.hosts:
+        for network in (RAIL0, LAN):
+            host.lose(network, 0.3)
+    time.sleep(LEASE_S + 5.0)
+    assert {one["Id"] for host in testbed.hosts for one in containers(host) if one["State"] == "running"} == ranks
+    testbed.heal()
+
+    worker.link(RAIL0, up=False)
+    time.sleep(2.0)
+    cut_s = time.monotonic()
+    for network in (RAIL1, LAN):
+        worker.link(network, up=False)
+    until("the rank's end", lambda: not inspected(worker, rank)["State"]["Running"])
+    took_s = time.monotonic() - cut_s
+    assert took_s <= LEASE_S + 1.0, f"the worker's rank ended {took_s:.1f} s after the last path was cut"

@@ -37,7 +37,7 @@ def test_where_there_are_more_paths_than_a_guard_takes_every_rank_keeps_its_firs
 
 def test_a_guards_container_has_no_capability_no_secret_and_is_not_taken_for_a_rank() -> None:
     spec = GuardSpec("L", 1, "worker", 10, 20, LIMITS, lease=Lease(listens=("192.0.2.2:7001",)))
-    body = create_body(spec, "sha256:0", "1000:1000", "/tmp/f", watched="/elsewhere/proc")  # noqa: S108 # a name only
+    body = create_body(spec, "sha256:0", "1000:1000", "/tmp/f", watched="/elsewhere/proc")  # a name only
     assert body["User"] == "1000:1000"
     assert "Env" not in body
     assert body["Labels"] == {"twinfold.guard": "1", "twinfold.launch": "L"}
@@ -45,4 +45,4 @@ def test_a_guards_container_has_no_capability_no_secret_and_is_not_taken_for_a_r
     assert body["Cmd"][body["Cmd"].index("--proc") + 1] == "/watched"
     host = body["HostConfig"]
     assert (host["PidMode"], host["NetworkMode"], host["CapDrop"], host["ReadonlyRootfs"]) == ("host", "host", ["ALL"], True)
-    assert [(one["Source"], one["ReadOnly"]) for one in host["Mounts"]] == [("/tmp/f", False), ("/elsewhere/proc", True)]  # noqa: S108
+    assert [(one["Source"], one["ReadOnly"]) for one in host["Mounts"]] == [("/tmp/f", False), ("/elsewhere/proc", True)]

@@ -126,7 +126,19 @@ def test_a_rank_needs_its_own_weights_and_no_others() -> None:
 
     engine = Engine(ref("server"), ref("follower"), ref("packer"), ref("checker"))
     bundle = Bundle(
-        "demo", "plain", "m", 2, 8, engine, ref("model"), (ref("r0"), ref("r1")), (1, 1), ref("kit"), ref("map"), ref("engram")
+        "demo",
+        "plain",
+        "m",
+        2,
+        8,
+        400,
+        engine,
+        ref("model"),
+        (ref("r0"), ref("r1")),
+        (1, 1),
+        ref("kit"),
+        ref("map"),
+        ref("engram"),
     )
     assert replica.needed(bundle, 1) == ("engram", "kit", "map", "model", "r1")
     assert replica.needed(bundle, 1, processes=True) == ("engram", "follower", "kit", "map", "model", "r1")

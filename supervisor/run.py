@@ -136,6 +136,8 @@ class Supervisor:
         """Adopt or remove what an earlier supervisor left."""
         one = blueprint(self._configuration)
         decision = leftovers.decide(self._runner.leftovers(), one.spec_hash)
+        for left in (one for one in decision.remove if one.alive and one.changed):
+            self._voice.say(f"{left.handle} is not as it was launched: {left.changed}: it is not taken over", "warning")
         if decision.remove:
             named = ", ".join(str(left.handle) for left in decision.remove)
             self._voice.say(f"removing what an earlier supervisor left: {named}", "warning")

@@ -20,6 +20,7 @@ from supervisor.doctor.inquiry import Inquiry, inquire
 from supervisor.fleet import shared
 from supervisor.fleet.site import Site
 from supervisor.gang.launch import Blueprint, Plan, blueprint
+from supervisor.runners.docker_made import MADE
 from supervisor.runners.docker_spec import Options, create_body
 from supervisor.runners.protocol import RankSpec
 
@@ -109,6 +110,7 @@ def _rank(plan: Plan, rank: int, site: Site) -> Mapping[str, Any]:
     body = create_body(spec, spec.image.tag if spec.image else "", Options())
     env = _shown(dict(pair.split("=", 1) for pair in body["Env"]))
     body["Env"] = [f"{name}={value}" for name, value in env.items()]
+    del body["Labels"][MADE]  # it would be of what is not shown
     return {"rank": rank, "node": spec.node, "name": _name(spec), "container": body}
 
 

@@ -27,7 +27,10 @@ class Decision:
 
 
 def decide(found: Sequence[Leftover], spec_hash: str) -> Decision:
-    """Adopt the newest launch that is whole, alive and of this spec; a lone rank, another spec and the dead are removed."""
+    """Adopt the newest launch that is whole, alive, of this spec and as it was launched.
+
+    A lone rank, another spec, one that was edited by hand and the dead are removed.
+    """
     launches: dict[str, list[Leftover]] = {}
     for one in found:
         launches.setdefault(one.handle.launch_id, []).append(one)
@@ -85,7 +88,7 @@ def stop(
 
 def _whole(ranks: Sequence[Leftover], spec_hash: str) -> bool:
     wanted = set(range(ranks[0].world_size))
-    same = all(one.alive and one.handle.spec_hash == spec_hash for one in ranks)
+    same = all(one.alive and one.handle.spec_hash == spec_hash and not one.changed for one in ranks)
     return same and {one.handle.rank for one in ranks} == wanted
 
 

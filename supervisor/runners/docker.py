@@ -138,7 +138,8 @@ class DockerRunner:
         if listed.status != 200:
             raise Refused(f"Docker on {self._node} does not list its containers: {listed.message}: see `docker ps -a` there")
         answers = (self._api.get(f"/containers/{one['Id']}/json") for one in listed.document)
-        found = [leftover(answer.document, self._node) for answer in answers if answer.status == 200]
+        documents = [answer.document for answer in answers if answer.status == 200]
+        found = [leftover(document, self._node, self._image_env(document.get("Image", ""))) for document in documents]
         return tuple(sorted((one for one in found if one), key=lambda one: (one.handle.launch_id, one.handle.rank)))
 
     def remove(self, handle: RankHandle) -> None:
@@ -166,6 +167,11 @@ class DockerRunner:
             raise
         except (Refused, StoreDamaged) as error:
             raise StartRefused(f"rank {spec.rank} cannot be started: {error}") from None
+
+    def _image_env(self, image_id: str) -> tuple[str, ...] | None:
+        """The variables that an image brings; None where it is gone."""
+        answer = self._api.get(f"/images/{image_id}/json")
+        return tuple((answer.document.get("Config") or {}).get("Env") or ()) if answer.status == 200 else None
 
     def _create(self, spec: RankSpec, image_id: str) -> str:
         name = spec.container_name or f"twinfold-{spec.launch_id}-rank{spec.rank}"

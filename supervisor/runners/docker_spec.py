@@ -6,11 +6,12 @@ source is missing, never the one that makes an empty folder as root.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from build.bundle import Needs
+from supervisor.runners import docker_made
 from supervisor.runners.protocol import MARKER, Leftover, Mount, RankHandle, RankSpec
 
 PROJECT = "twinfold.project"
@@ -63,7 +64,7 @@ def labels(spec: RankSpec, project: str) -> dict[str, str]:
 def create_body(spec: RankSpec, image_id: str, options: Options) -> dict[str, Any]:
     """The API's container config, host config included. The command replaces the image's entry point and its arguments."""
     variables = {**dict(spec.command.env), MARKER: f"{spec.launch_id}/{spec.rank}"}
-    return {
+    body: dict[str, Any] = {
         "Image": image_id,
         "Entrypoint": [spec.command.argv[0]],
         "Cmd": list(spec.command.argv[1:]),
@@ -75,9 +76,11 @@ def create_body(spec: RankSpec, image_id: str, options: Options) -> dict[str, An
         "Healthcheck": {"Test": ["NONE"]},
         "HostConfig": _host_config(spec, options),
     }
+    body["Labels"][docker_made.MADE] = docker_made.made(body)
+    return body
 
 
-def leftover(inspected: Mapping[str, Any], node: str) -> Leftover | None:
+def leftover(inspected: Mapping[str, Any], node: str, image_env: Sequence[str] | None = None) -> Leftover | None:
     """A container of ours as what it was started as; None where its labels are not those of a rank."""
     found = (inspected.get("Config") or {}).get("Labels") or {}
     launch, rank = found.get(LAUNCH, ""), found.get(RANK, "")
@@ -86,8 +89,9 @@ def leftover(inspected: Mapping[str, Any], node: str) -> Leftover | None:
     handle = RankHandle(launch, int(rank), node, inspected["Id"], found.get(SPEC, ""))
     state = inspected.get("State") or {}
     detail = {"container": str(inspected.get("Name", "")).lstrip("/"), "status": str(state.get("Status", ""))}
+    changed = docker_made.difference(inspected, image_env)
     alive, world, context = bool(state.get("Running")), _count(found.get(WORLD, "")), _count(found.get(CONTEXT, ""))
-    return Leftover(handle, alive, world, found.get(BUNDLE, ""), context, detail)
+    return Leftover(handle, alive, world, found.get(BUNDLE, ""), context, detail, changed)
 
 
 def _count(text: str) -> int:

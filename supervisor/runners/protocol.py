@@ -110,7 +110,10 @@ class LogChunk:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A rank that an earlier supervisor started. ``alive`` says whether it runs; ``detail`` holds what was recorded of it."""
+    """A rank that an earlier supervisor started. ``alive`` says whether it runs; ``detail`` holds what was recorded of it.
+
+    ``changed`` says what about it is not as it was launched, "" where nothing is.
+    """
 
     handle: RankHandle
     alive: bool
@@ -118,6 +121,7 @@ class Leftover:
     bundle_entry: str
     context_tokens: int
     detail: Mapping[str, str] = field(default_factory=dict)
+    changed: str = ""
 
 
 class Runner(Protocol):

@@ -21,6 +21,7 @@ from build.image.daemon import DockerDaemon
 from build.image.docker_api import DockerApi, connect
 from supervisor.engine.contract import RankCommand
 from supervisor.runners.docker import DockerRunner, StoreImages
+from supervisor.runners.docker_made import MADE
 from supervisor.runners.docker_spec import LogLimits, Options
 from supervisor.runners.process import ProcessRunner
 from supervisor.runners.protocol import MARKER, Mount, RankExit, RankHandle, RankSpec, Runner, StartRefused
@@ -318,7 +319,9 @@ def test_a_container_is_made_as_the_engine_needs_it(runner: Runner, api: DockerA
         None,
         None,
     )
-    assert {key: value for key, value in found["Config"]["Labels"].items() if key.startswith("twinfold.")} == {
+    labels = {key: value for key, value in found["Config"]["Labels"].items() if key.startswith("twinfold.")}
+    assert MADE in labels
+    assert {key: value for key, value in labels.items() if key != MADE} == {
         "twinfold.project": project,
         "twinfold.launch": "20260101-l1",
         "twinfold.rank": "0",
@@ -330,6 +333,30 @@ def test_a_container_is_made_as_the_engine_needs_it(runner: Runner, api: DockerA
     }
     assert spec.image is not None
     assert found["Image"] == spec.image.config_digest
+
+
+@docker_only
+def test_a_container_made_anew_with_other_words_under_the_same_labels_is_told(
+    runner: Runner, api: DockerApi, spec: RankSpec, tmp_path: Path
+) -> None:
+    handle = runner.start(replace(spec, mounts=(Mount(tmp_path, "/store/m"),), user="1000:1000"))
+    assert [left.changed for left in runner.leftovers()] == [""]
+    found = _inspect(api, handle)
+    body = {**found["Config"], "HostConfig": found["HostConfig"]}
+    for key, word, said in (
+        ("Cmd", [*body["Cmd"][:-1], UP + " "], f"argument 3 is {UP + ' '!r}"),
+        ("Env", [*body["Env"], "OTHER=c"], "variable OTHER is 'c', which it was made without"),
+    ):
+        runner.kill(handle)
+        _ended(runner, handle)
+        runner.remove(handle)
+        made = api.post("/containers/create", {"name": f"hand-{key.lower()}"}, {**body, key: word})
+        assert made.status == 201, made.message
+        assert api.post(f"/containers/{made.document['Id']}/start").status == 204
+        (left,) = runner.leftovers()
+        assert left.alive
+        assert left.changed == said
+        handle = left.handle
 
 
 def test_mounts_are_read_only_but_the_cache_which_belongs_to_the_user(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from supervisor.gang.leftovers import decide
 from supervisor.runners.protocol import Leftover, RankHandle
 
@@ -27,6 +29,11 @@ def test_a_lone_rank_a_dead_one_and_another_spec_are_removed() -> None:
     ):
         decision = decide(found, "now")
         assert (decision.adopt, decision.remove) == ((), found)
+
+
+def test_a_rank_that_was_edited_by_hand_is_not_adopted_nor_are_its_peers() -> None:
+    found = (left("a", 0), replace(left("a", 1), changed="argument 3 (--pool) is '4096'"))
+    assert (decide(found, "now").adopt, decide(found, "now").remove) == ((), found)
 
 
 def test_of_two_gangs_the_newest_is_adopted_and_the_other_removed() -> None:

@@ -32,7 +32,7 @@ def fill(project: Project) -> None:
     def one(replica: Replica, bundle: Bundle) -> None:
         platform = replica.place().platform
         report = replica.fill(bundle, platform)
-        project.report.line(told_report(report) or f"{replica.host.name}: has all files that its ranks need")
+        project.report.line(told_report(report))
         image = bundle.image.get(platform)
         if image is not None:
             daemon = FarDocker(replica.node)
@@ -68,7 +68,7 @@ def repair(project: Project) -> None:
 
     def one(replica: Replica, bundle: Bundle) -> None:
         report = replica.repair(bundle, replica.place().platform)
-        project.report.line(told_report(report) or f"{replica.host.name}: nothing to mend")
+        project.report.line(told_report(report) if report.mended or report.copied else f"{replica.host.name}: nothing to mend")
 
     _each(project, bundle, one)
 

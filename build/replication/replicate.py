@@ -63,10 +63,10 @@ class Report:
 
 
 def told_report(report: Report) -> str:
-    """What was brought, for a person; "" where nothing was."""
+    """What was brought, or that nothing was missing and how long looking took, for a person."""
     parts = [f"{len(names)} {word}" for names, word in ((report.copied, "copied"), (report.mended, "mended")) if names]
     if not parts:
-        return ""
+        return f"{report.node}: has all files that its ranks need (checked in {report.check_s:.1f} s)"
     return f"{report.node}: {', '.join(parts)}, {report.sent_bytes / 2**20:.1f} MiB sent in {report.took_s:.1f} s"
 
 

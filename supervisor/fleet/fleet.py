@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from supervisor.gang.launch import Blueprint
 
 LOG_PARTS = 3  # a process's output is kept in at most so many files
+LOOK_S = 0.2  # so soon a cancelled launch lets go of what it waits for
 Say = Callable[[str], None]
 
 
@@ -56,14 +56,17 @@ class Fleet:
         return {name: worker.node for name, worker in self._workers.items()}
 
     def prepare(self, one: Blueprint, cancelled: threading.Event, say: Say) -> None:
-        """Every worker at once; the first trouble in their order is raised when all are done."""
-        del cancelled, say  # a copy that is cut off goes on from there: nothing is lost by finishing
-        if not self._workers:
-            return
-        with ThreadPoolExecutor(len(self._workers)) as pool:
-            asked = [pool.submit(worker.prepare, one.bundle) for worker in self._workers.values()]
+        """Every worker at once; the first trouble in their order is raised when all are done.
+
+        A launch that is no longer wanted waits for none of them: what was copied stays, and the next copy goes on from there.
+        """
+        del say
+        asked = [_Preparing(worker, one) for worker in self._workers.values()]
         for answer in asked:
-            answer.result()
+            answer.wait(cancelled)
+        for answer in asked:
+            if answer.trouble and not cancelled.is_set():
+                raise answer.trouble
 
     def survey(self) -> Found:
         """Ranks on every node that answers, and why the others do not."""
@@ -75,6 +78,29 @@ class Fleet:
             self._over.close()
         for worker in self._workers.values():
             worker.close()
+
+
+class _Preparing:
+    """One worker being made ready, in a thread that keeps no process from ending (nor do those that it starts)."""
+
+    def __init__(self, worker: Worker, one: Blueprint) -> None:
+        self._worker, self._one = worker, one
+        self._done = threading.Event()
+        self.trouble: Exception | None = None
+        threading.Thread(target=self._run, name=f"prepare-{worker.host.name}", daemon=True).start()
+
+    def wait(self, cancelled: threading.Event) -> None:
+        """Until it is done, or nobody wants it any more."""
+        while not self._done.wait(LOOK_S) and not cancelled.is_set():
+            continue
+
+    def _run(self) -> None:
+        try:
+            self._worker.prepare(self._one.bundle)
+        except Exception as error:  # raised where it is waited for
+            self.trouble = error
+        finally:
+            self._done.set()
 
 
 def fleet_for(one: Configuration, say: Say) -> Fleet:

@@ -68,8 +68,7 @@ class Worker:
             self._replica.require(bundle, site.platform)
         else:
             report = self._replica.fill(bundle, site.platform, thorough=self._prepare == "1")
-            if line := told_report(report):
-                self._say(line)
+            self._say(told_report(report))
             self.node.run(["sh", "-c", MAKE_CACHE, "cache", str(site.cache)], ASK_S)
         self._image_id(self._image(bundle, site))
 

@@ -156,6 +156,8 @@ class Gang:
             one = replace(one, links=self._nodes.examine(one.configuration, launch.cancelled, self._voice.say))
             gate.check_ports(one)
             self._nodes.prepare(one, launch.cancelled, self._voice.say)
+            if launch.cancelled.is_set():
+                return
             if one.gate_on_free:
                 gate.drop_own_pages(one, tool(one), self._voice.say)
             one = replace(one, links=self._nodes.prove(one.configuration, one.links, self._voice.say))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -34,7 +35,9 @@ def test_a_worker_is_filled_verified_mended_and_collected_by_hand(bed: Testbed, 
     assert "copied" in filled.stdout
     assert "worker: image " in filled.stdout
     again = doit(bed, state, "replicate")
-    assert "worker: has all files that its ranks need" in again.stdout
+    looked = re.search(r"worker: has all files that its ranks need \(checked in (\d+\.\d) s\)", again.stdout)
+    assert looked, again.stdout
+    assert float(looked[1]) < 10  # the goal is 1 s
 
     victim = next(path for path in store(worker).glob("*/rank1of*.bin"))
     flip(victim)

@@ -177,3 +177,46 @@ def test_a_setting_that_differs_on_rank_1_is_named_before_ready(testbed: Testbed
         finally:
             gang.close()
             clear(testbed)
+
+
+def test_a_rank_whose_container_was_made_anew_by_hand_is_not_taken_over_and_named_before_ready(
+    testbed: Testbed, tmp_path: Path
+) -> None:
+    (worker,) = testbed.workers
+    clear(testbed)
+    gang = SupervisedFleet(testbed, demo_state(tmp_path), tmp_path, context=8192)
+    try:
+        gang.start().wait_ready()
+        gang.running.kill()
+        gang.running.wait()
+        edit_by_hand(worker, "8192", "4096")
+        daemon = api(testbed.head)
+        ids = [one["Id"] for one in containers(testbed.head)]
+        assert daemon.post(f"/containers/{ids[0]}/restart", {"t": "0"}).status == 204
+        daemon.close()
+        assert [one["State"] for host in testbed.hosts for one in containers(host)] == ["running", "running"]
+        gang.start().wait_ready()
+        said = gang.out + gang.err
+        assert "(--pool) is '4096': it is not taken over" in said
+        assert said.index("it is not taken over") < said.index("launching")
+        assert ids != [one["Id"] for one in containers(testbed.head)]
+        assert "42" in gang.answers(QUESTION)[0]
+    finally:
+        gang.close()
+        clear(testbed)
+
+
+def edit_by_hand(host: Host, word: str, other: str) -> None:
+    """Make the host's container anew under its name and labels, with one word of its command replaced."""
+    daemon = api(host)
+    try:
+        (old,) = containers(host)
+        found = daemon.get(f"/containers/{old['Id']}/json").document
+        command = [other if one == word else one for one in found["Config"]["Cmd"]]
+        assert command != found["Config"]["Cmd"]
+        daemon.delete(f"/containers/{old['Id']}", {"force": "1"})
+        body = {**found["Config"], "Cmd": command, "HostConfig": found["HostConfig"]}
+        made = daemon.post("/containers/create", {"name": found["Name"].lstrip("/")}, body)
+        assert daemon.post(f"/containers/{made.document['Id']}/start").status == 204
+    finally:
+        daemon.close()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -13,10 +14,12 @@ from build.nodes.node import SshNode
 from build.nodes.ssh_link import Destination
 from build.replication import far_lock
 from tests.testbed.bed import Testbed
+from tests.testbed.layout import RAIL0
 from tests.testing.demo import demo_state
 from tests.testing.fleet import STORE, clear, doit, flip, store
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(900)]
+SLOW_BYTES_PER_S = 2_000_000
 STRANGE = "0" * 32 + "-old"
 
 
@@ -58,6 +61,60 @@ def test_a_worker_is_filled_verified_mended_and_collected_by_hand(bed: Testbed, 
     assert gone.returncode == 0, gone.stdout + gone.stderr
     assert kept - {path.name for path in store(worker).iterdir()} == set()
     assert not (store(worker) / STRANGE).exists()
+
+
+COMING = "until cat tmp/*/progress 2>/dev/null | grep -q .; do sleep 0.02; done"  # a first range has arrived
+
+
+def meanwhile(act: Callable[[], object]) -> threading.Thread:
+    """Beside the copy."""
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_connection_lost_in_the_middle_of_a_copy_is_taken_up_and_the_copy_proven(bed: Testbed, tmp_path: Path) -> None:
+    (worker,) = bed.workers
+    state = demo_state(tmp_path)
+    bed.head.slow(RAIL0, SLOW_BYTES_PER_S)
+
+    def cut() -> None:
+        worker.run(["sh", "-c", f"mkdir -p {STORE}; cd {STORE}; {COMING}"])
+        assert not list(store(worker).glob("*/rank1of*.bin"))
+        worker.restart_sshd()
+        bed.head.heal()
+
+    cutting = meanwhile(cut)
+    filled = doit(bed, state, "replicate")
+    cutting.join(60)
+    assert not cutting.is_alive()
+    assert filled.returncode == 0, filled.stderr
+    assert "copied" in filled.stdout
+    verified = doit(bed, state, "verify")
+    assert "worker: nothing damaged" in verified.stdout, verified.stdout + verified.stderr
+    assert list((store(worker) / "tmp").iterdir()) == []
+
+
+def test_a_disk_that_gets_full_in_the_middle_of_a_copy_is_said_in_one_line_and_keeps_nothing_half_made(
+    bed: Testbed, tmp_path: Path
+) -> None:
+    (worker,) = bed.workers
+    state = demo_state(tmp_path)
+    worker.run(["sh", "-c", f"mkdir -p {STORE}; mount -t tmpfs -o size=300m small {STORE}"])
+    try:
+        bed.head.slow(RAIL0, SLOW_BYTES_PER_S)
+        fill = "dd if=/dev/zero of=filler bs=1M 2>/dev/null; true"
+        filling = meanwhile(lambda: worker.run(["sh", "-c", f"cd {STORE}; {COMING}; {fill}"]))
+        filled = doit(bed, state, "replicate")
+        filling.join(60)
+        bed.head.heal()
+        assert filled.returncode == 3, filled.stdout + filled.stderr
+        (line,) = filled.stderr.strip().splitlines()
+        assert line.startswith("error: worker: ")
+        assert "full" in line
+        assert worker.run(["sh", "-c", f"ls {STORE}/tmp; ls -d {STORE}/*.json 2>/dev/null; true"]).stdout == ""
+    finally:
+        worker.run(["umount", STORE])
 
 
 def test_a_worker_that_cannot_be_reached_is_said_with_3_after_the_heads_own_work(bed: Testbed, tmp_path: Path) -> None:

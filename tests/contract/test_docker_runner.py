@@ -1,4 +1,4 @@
-"""One suite for both ways to run ranks, as processes and as containers; then what only containers can do wrong."""
+"""One suite for all ways to run ranks, as processes, as containers and over nodes; then what only containers can do wrong."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from supervisor.engine.contract import RankCommand
 from supervisor.runners.docker import DockerRunner, StoreImages
 from supervisor.runners.docker_made import MADE
 from supervisor.runners.docker_spec import LogLimits, Options
+from supervisor.runners.fleet import FleetRunner
 from supervisor.runners.process import ProcessRunner
 from supervisor.runners.protocol import MARKER, Mount, RankExit, RankHandle, RankSpec, Runner, StartRefused
 from tests.testing import dockerd as daemons
@@ -61,6 +62,8 @@ def again(request: pytest.FixtureRequest, project: str, tmp_path: Path) -> Calla
     """Makes a runner that knows no more than what is recorded: what a new supervisor has."""
     if request.param == "process":
         return lambda: ProcessRunner(tmp_path / "run")
+    if request.param == "fleet":
+        return lambda: FleetRunner({"head": ProcessRunner(tmp_path / "run")})
     api, store = request.getfixturevalue("api"), request.getfixturevalue("store")
     return lambda: DockerRunner(api, StoreImages(DockerDaemon(api), store), options=Options(project))
 
@@ -77,7 +80,7 @@ def _clear(runner: Runner) -> None:
         runner.kill(left.handle)
         assert runner.wait([left.handle], PATIENCE_S)
         runner.remove(left.handle)
-    if isinstance(runner, DockerRunner):
+    if isinstance(runner, DockerRunner | FleetRunner):
         runner.close()
 
 
@@ -119,7 +122,7 @@ def _wait_for_log(runner: Runner, handle: RankHandle, word: bytes, cursor: str =
     return cursor
 
 
-both = pytest.mark.parametrize("again", ["process", "docker"], indirect=True)
+both = pytest.mark.parametrize("again", ["process", "docker", "fleet"], indirect=True)
 docker_only = pytest.mark.parametrize("again", ["docker"], indirect=True)
 
 
@@ -254,7 +257,7 @@ def test_a_running_rank_is_not_removed(runner: Runner, spec: RankSpec) -> None:
 def test_a_program_that_is_not_there_is_named_and_never_mistaken_for_a_crash(runner: Runner, spec: RankSpec) -> None:
     """A process is refused at once. A container's init starts, finds nothing to run, and ends with the shell's status for it."""
     missing = replace(spec, command=replace(spec.command, argv=("/no/such/program", "x")))
-    if isinstance(runner, ProcessRunner):
+    if isinstance(runner, ProcessRunner | FleetRunner):  # this fleet is one of processes
         with pytest.raises(StartRefused, match="/no/such/program"):
             runner.start(missing)
         assert runner.leftovers() == ()

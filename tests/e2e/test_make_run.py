@@ -1,8 +1,7 @@
 """The main job from a fresh clone: `make run` builds, serves and stops as the README says, and is quick when warm.
 
-Every command in the README's `sh` blocks is run here as it stands there, with this test's ports put in (blocks of `shell` want a second
-machine). Takes minutes: it makes
-a .venv and compiles the engine. pip's own cache is used where there is one.
+Every command in the README's `sh` blocks is run here as it stands there, with this test's ports put in; blocks of `shell`
+want a second machine. Takes minutes: it makes a .venv and compiles the engine. pip's own cache is used where there is one.
 """
 
 from __future__ import annotations

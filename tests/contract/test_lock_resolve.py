@@ -64,7 +64,7 @@ def images(tmp_path: Path) -> Iterator[str]:
 
 def wanted(source: Path, image: str) -> Wanted:
     return Wanted(
-        "name", 2, (), 1024, "0.17.0", "q", "a",
+        "name", 2, (), 1024, 400, "0.17.0", "q", "a",
         model=HubWish("example-org/tiny", "main"),
         engram=HubWish("example-org/tiny", "main", ("config.json",)),
         engine=EngineWish(repo=f"file://{source}", ref="v1"),

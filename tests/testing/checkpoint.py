@@ -27,6 +27,7 @@ served_name = "DeepSeek-V4.1-Flash"
 world = 2
 platforms = []
 window_tokens = 65536
+prefill_tokens_per_s = 20000
 zig = "0.17.0"
 smoke_question = "What is 6 times 7? Answer with the number alone."
 smoke_answer = "42"

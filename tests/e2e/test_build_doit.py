@@ -268,6 +268,9 @@ def test_a_run_with_nothing_to_do_is_quick(tmp_path: Path, count: int, goal_s: f
     site = Site(tmp_path, extra=count)
     seed(site, count)
     site.doit("*")  # the generation
-    started_s = time.monotonic()
-    assert "nothing to do" in site.doit("*")
-    assert time.monotonic() - started_s < 10 * goal_s
+    took_s = []
+    for _ in range(3):  # the best of three: what else runs on this machine is not this run's
+        started_s = time.monotonic()
+        assert "nothing to do" in site.doit("*")
+        took_s.append(time.monotonic() - started_s)
+    assert min(took_s) < 10 * goal_s

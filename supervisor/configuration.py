@@ -112,10 +112,11 @@ def values(one: Configuration) -> dict[str, object]:
 
 def changes(before: Configuration, after: Configuration) -> tuple[Changed, ...]:
     """What differs, by name; engine variables one by one."""
+    wanted = values(after)
     found = [
         Changed(name, _shown(old), _shown(new), after.origins[name].where)
         for name, old in sorted(values(before).items())
-        if old != (new := values(after)[name]) and name != "engine_env"
+        if old != (new := wanted[name]) and name != "engine_env"
     ]
     old_env, new_env = dict(before.engine_env), dict(after.engine_env)
     return (

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.testbed.bed import Testbed
-from tests.testbed.hosts import Host
 from tests.testing.demo import demo_state
-from tests.testing.fleet import NAME, SupervisedFleet, clear, containers, store
+from tests.testing.fleet import NAME, SupervisedFleet, clear, containers, ranks_on, store
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(1500)]
 QUESTION = "What is 6 times 7? Answer with the number alone."
@@ -23,10 +22,6 @@ def fleet(testbed: Testbed, tmp_path: Path) -> Iterator[SupervisedFleet]:
     yield found
     found.close()
     clear(testbed)
-
-
-def ranks_on(host: Host) -> list[str]:
-    return sorted(one["Labels"].get("twinfold.rank", "?") for one in containers(host))
 
 
 def test_rank_1_runs_on_the_worker_and_stop_leaves_only_store_and_images(fleet: SupervisedFleet, testbed: Testbed) -> None:

@@ -11,7 +11,7 @@ from tests.testbed.bed import Testbed
 from tests.testbed.hosts import Host
 from tests.testing.demo import demo_state
 from tests.testing.edited import edited
-from tests.testing.fleet import SupervisedFleet, api, clear, containers, flip, store
+from tests.testing.fleet import SupervisedFleet, api, clear, containers, flip, ranks_on, store
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(1500)]
 QUESTION = "What is 6 times 7? Answer with the number alone."
@@ -24,10 +24,6 @@ def fleet(testbed: Testbed, tmp_path: Path) -> Iterator[SupervisedFleet]:
     yield found
     found.close()
     clear(testbed)
-
-
-def ranks_on(host: Host) -> list[str]:
-    return sorted(one["Labels"].get("twinfold.rank", "?") for one in containers(host))
 
 
 def rank_file(worker: Host) -> Path:

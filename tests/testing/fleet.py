@@ -123,3 +123,8 @@ def flip(path: Path) -> None:
         file.seek(-1, 1)
         file.write(bytes([byte[0] ^ 1]))
     path.chmod(mode)
+
+
+def ranks_on(host: Host) -> list[str]:
+    """The ranks whose containers a host has, by label."""
+    return sorted(one["Labels"].get("twinfold.rank", "?") for one in containers(host))

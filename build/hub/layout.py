@@ -12,8 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-INCOMPLETE = ".incomplete"
-
 
 @dataclass(frozen=True, slots=True)
 class Name:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
@@ -25,6 +24,7 @@ from supervisor.doctor.links import Indexes, Wish
 from supervisor.doctor.nfs import Export
 from supervisor.doctor.rules import NodeWish, Wanted
 from supervisor.doctor.script import Query
+from supervisor.fleet.address import lookup
 from supervisor.memory.plan import NodePlan
 from supervisor.memory.policy import gate_need_bytes
 
@@ -192,19 +192,12 @@ def _hosts(one: Configuration, world: int | None) -> tuple[Host, ...]:
 def _address(one: Configuration, host: Host) -> str:
     """The worker's address on the link as it can be told from the user's words; "" where the nodes must be asked."""
     if host.fabric:
-        judged = forms.judge(forms.Target("192.0.2.1", "", 22), host.fabric, (), _lookup)
+        judged = forms.judge(forms.Target("192.0.2.1", "", 22), host.fabric, (), lookup)
         if judged.problem:
             raise UsageError(judged.problem)
         return judged.fabric
     printed = nodes.probe_target(Destination(host.name, host.target, config=one.workers.ssh_config))
     return forms.judge(forms.read_target(printed, ""), "", (IPv4Network("0.0.0.0/0"),), lambda _name: None).fabric
-
-
-def _lookup(name: str) -> str | None:
-    try:
-        return socket.gethostbyname(name)
-    except OSError:
-        return None
 
 
 def _loopback(host: str) -> bool:

@@ -172,9 +172,26 @@ def _rank_exited(state: State, event: RankExited) -> Step:
                 gone = replace(gone, head_gone_s=event.at_s)
             return (gone, ()) if gone.alive else _clear(gone, event.at_s)
         case Phase.CLEARING:
-            return _cleared(gone)
+            traced = _traced(gone, event)
+            said = () if traced.reason is gone.reason else (Note(f"it was {traced.reason}: {traced.detail}", "error"),)
+            return _cleared(traced, *said)
         case _:
             return _unused(state, event)
+
+
+def _traced(state: State, event: RankExited) -> State:
+    """The launch's reason where a guard turns out to have ended a rank.
+
+    A rank that misses its peer ends within milliseconds, and may be seen before the one that the guard killed: whichever
+    exit is told first, the guard's reason stands. Trying again is then as good as after any kill.
+    """
+    if state.reason is not Reason.RANK_EXIT or event.reason is Reason.RANK_EXIT or state.after is After.STOP:
+        return state
+    traced = _ending(state, state.after, event.reason, f"rank {event.rank}: {event.how}")
+    if state.after is not After.FAIL:
+        return traced
+    after, exit_code = after_failure(state.policy, state.failures, hopeless=False)
+    return replace(traced, after=after, exit_code=exit_code)
 
 
 def _rank_loaded(state: State, event: RankLoaded) -> Step:
@@ -367,15 +384,14 @@ def _ending(state: State, after: After, reason: Reason, detail: str = "") -> Sta
 
 
 def _asked(state: State, reason: Reason) -> State:
-    return replace(_ending(state, After.RELAUNCH, reason), restarts=counted(state.restarts, reason))
+    return _ending(state, After.RELAUNCH, reason)
 
 
 def _failed(state: State, reason: Reason, detail: str, hopeless: bool) -> State:
-    """Count the failure and decide what follows; a replacement is counted with its reason."""
+    """Count the failure and decide what follows."""
     failures = state.failures + 1
     after, exit_code = after_failure(state.policy, failures, hopeless)
-    restarts = counted(state.restarts, reason) if after is After.PAUSE else state.restarts
-    return replace(_ending(state, after, reason, detail), failures=failures, exit_code=exit_code, restarts=restarts)
+    return replace(_ending(state, after, reason, detail), failures=failures, exit_code=exit_code)
 
 
 def _fail(state: State, at_s: float, reason: Reason, detail: str, hopeless: bool = False) -> Step:
@@ -406,7 +422,9 @@ def _cleared(state: State, *effects: Effect) -> Step:
 
 
 def _next(state: State, at_s: float) -> Step:
-    """What follows the end of a launch."""
+    """What follows the end of a launch. A replacement is counted here, since its reason is settled only now."""
+    if state.after in {After.RELAUNCH, After.PAUSE} and state.reason:
+        state = replace(state, restarts=counted(state.restarts, state.reason))
     match state.after:
         case After.STOP:
             return _enter(state, Phase.STOPPED, at_s), (Finish(0),)

@@ -90,7 +90,25 @@ def test_the_exit_of_any_rank_kills_the_others_in_the_same_step(dead: int) -> No
     state, effects = run(serving(replace(POLICY, world_size=4)), RankExited(5.0, 1, dead, "signal 9"))
     assert state.phase is Phase.CLEARING
     assert effects == [KillRank(1, rank) for rank in range(4) if rank != dead]
-    assert state.restarts == ((Reason.RANK_EXIT, 1),)
+    gone = [RankExited(5.1, 1, rank, "signal 9") for rank in range(4) if rank != dead]
+    assert run(state, *gone, Collected(5.2, 1))[0].restarts == ((Reason.RANK_EXIT, 1),)
+
+
+@pytest.mark.parametrize("reason", [Reason.MEMORY_HARD, Reason.MEMORY_SLOPE, Reason.PEER_SILENT, Reason.SUPERVISOR_SILENT])
+@pytest.mark.parametrize("hopeless", [False, True])
+def test_a_guards_kill_that_is_told_after_the_exit_it_caused_is_the_reason(reason: Reason, hopeless: bool) -> None:
+    state, _ = run(serving(), RankExited(5.0, 1, 0, "exit 1: the peer is gone", hopeless))
+    state, effects = run(state, RankExited(5.1, 1, 1, "signal 9, ended by its guard", reason=reason))
+    detail = "rank 1: signal 9, ended by its guard"
+    assert effects == [Collect(1, reason, detail)]
+    state, _ = run(state, Collected(5.2, 1))
+    assert (state.phase, state.failures, state.restarts) == (Phase.PAUSING, 1, ((reason, 1),))
+
+
+def test_a_stop_that_was_asked_for_keeps_its_reason() -> None:
+    state, _ = run(serving(), StopAsked(5.0, force=True), RankExited(5.0, 1, 0, "signal 9"))
+    state, effects = run(state, RankExited(5.1, 1, 1, "signal 9, ended by its guard", reason=Reason.MEMORY_HARD))
+    assert effects == [Collect(1, Reason.STOP, "")]
 
 
 def test_logs_are_collected_once_all_are_gone_and_only_then_a_launch_follows() -> None:
@@ -124,6 +142,7 @@ def test_what_ends_a_serving_gang_at_once_is_counted_with_its_reason(event: Even
     state, effects = run(serving(), event)
     assert state.phase is Phase.CLEARING
     assert effects == [KillRank(1, 0), KillRank(1, 1)]
+    state, _ = run(state, RankExited(5.1, 1, 0, "signal 9"), RankExited(5.1, 1, 1, "signal 9"), Collected(5.2, 1))
     assert state.restarts == ((reason, 1),)
 
 

@@ -71,12 +71,15 @@ BUNDLE = Metric(
     PREFIX + "bundle_info",
     Kind.INFO,
     "",
-    ("target", "generation", "bundle", "variant", "model_revision", "world_size"),
+    ("target", "generation", "bundle", "image", "variant", "model_revision", "world_size"),
     "What the gang serves: its bundle in the store, and what that is made of.",
 )
 NEWER_GENERATION = _gauge("newer_generation_waiting", "1 when a newer generation than the served one waits for a restart.")
 SETTINGS_REFUSED = _gauge(
     "settings_refused", "1 while config.toml, the lock or the current generation cannot be taken as they are."
+)
+SETTINGS_PARITY = _gauge(
+    "settings_parity", "1 while every rank logged the settings that it was given, 0 after a launch where one did not."
 )
 SETTINGS_WAITING = _gauge("settings_waiting", "Changes of the settings that wait for a restart of the gang.")
 
@@ -179,6 +182,9 @@ GPU_MEMORY_USED = _gauge(
 LINK_UP = _gauge("link_up", "1 while the port has a carrier and is up.", "node", "device")
 LINK_MTU = _gauge("link_mtu_bytes", "Largest packet that the port sends.", "node", "device", unit="bytes")
 LINK_SPEED = _gauge("link_speed_bytes_per_second", "Rate that the port runs at.", "node", "device", unit="bytes_per_second")
+LINK_GID_INDEX = _gauge(
+    "link_gid_index", "Index of an RDMA port's first RoCE v2 GID with an IPv4 address; it may move at a reboot.", "node", "device"
+)
 LINK_RECEIVED = _counter("link_received_bytes", "Bytes received.", "node", "device", unit="bytes")
 LINK_SENT = _counter("link_sent_bytes", "Bytes sent.", "node", "device", unit="bytes")
 LINK_RETRANSMITS = _counter(

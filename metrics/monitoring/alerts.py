@@ -160,6 +160,30 @@ ALERTS = (
         ("Copy them to the node's own disk: `doit replicate`.",),
     ),
     Alert(
+        "SettingsRefused",
+        "warning",
+        f"{c.SETTINGS_REFUSED.name} == 1",
+        60,
+        "a change of the settings was refused",
+        "config.toml, the lock or the current generation was changed, and cannot be taken as it is. The gang serves on with what"
+        " it had; a supervisor that starts now would be refused.",
+        ("`supervisor status`: the file, and what is wrong with it.",),
+        ("Mend the file, or take the change back: it is read again at once.",),
+    ),
+    Alert(
+        "SettingsDiffer",
+        "critical",
+        f"{c.SETTINGS_PARITY.name} == 0",
+        0,
+        "a rank logged other settings than it was given",
+        "Ranks with different settings give wrong text or hang, so the launch was ended.",
+        ("`supervisor status`: the rank and the setting.", "The saved logs of the launch."),
+        (
+            "The same bundle on every node: `doit replicate`, then `supervisor restart`.",
+            "Take out of `engine_env` what the log names.",
+        ),
+    ),
+    Alert(
         "DiskNearlyFull",
         "warning",
         f"{c.DISK_FREE.name} / {c.DISK_SIZE.name} < 0.05",

@@ -31,7 +31,10 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A network port, or an RDMA port under its device's name. ``received_bytes`` and ``sent_bytes`` are since boot."""
+    """A network port, or an RDMA port under its device's name. ``received_bytes`` and ``sent_bytes`` are since boot.
+
+    ``gid_index`` is that of an RDMA port's first RoCE v2 GID with an IPv4 address.
+    """
 
     device: str
     up: bool
@@ -40,6 +43,7 @@ class Port:
     received_bytes: int | None
     sent_bytes: int | None
     retransmits: int | None
+    gid_index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +145,7 @@ def _rdma(device: str, said: Mapping[str, str]) -> Port:
         None if received is None else received * RDMA_WORD_BYTES,
         None if sent is None else sent * RDMA_WORD_BYTES,
         sum(counted) if counted else None,
+        _whole(said.get("gid")),
     )
 
 

@@ -44,6 +44,16 @@ for port in "$sys"/class/infiniband/*/ports/*; do
   echo "@@ rdma ${{device##*/}} ${{port##*/}}"
   for file in state rate counters/port_rcv_data counters/port_xmit_data \\
     hw_counters/packet_seq_err hw_counters/local_ack_timeout_err; do show "$port" "$file"; done
+  index=0
+  while {{ read -r gid <"$port/gids/$index"; }} 2>/dev/null; do
+    case $gid in 0000:0000:0000:0000:0000:ffff:*)
+      if {{ read -r type <"$port/gid_attrs/types/$index"; }} 2>/dev/null && [ "$type" = "RoCE v2" ]; then
+        echo "gid=$index"
+        break
+      fi ;;
+    esac
+    index=$((index + 1))
+  done
 done
 echo "@@ store"
 stat -f -c 'block=%S

@@ -72,6 +72,7 @@ def _port(port: Port, node: Mapping[str, str]) -> Iterator[Reading]:
         catalog.LINK_UP: float(port.up),
         catalog.LINK_MTU: port.mtu_bytes,
         catalog.LINK_SPEED: port.bytes_per_s,
+        catalog.LINK_GID_INDEX: port.gid_index,
         catalog.LINK_RECEIVED: port.received_bytes,
         catalog.LINK_SENT: port.sent_bytes,
         catalog.LINK_RETRANSMITS: port.retransmits,

@@ -51,6 +51,8 @@ def _gang(view: View, *, ready: bool) -> Iterator[Reading]:
     yield Reading(catalog.READY, float(ready))
     yield Reading(catalog.LADDER_RUNG, float(view.ladder_rung))
     yield Reading(catalog.SETTINGS_REFUSED, float(bool(view.reload.refused)))
+    if (equal := _parity(view)) is not None:
+        yield Reading(catalog.SETTINGS_PARITY, float(equal))
     yield Reading(catalog.SETTINGS_WAITING, float(len(view.reload.waiting)))
     yield from (Reading(catalog.GANG_STATE, float(phase is state.phase), {"state": phase.value}) for phase in Phase)
     yield Reading(catalog.LAUNCHES, float(state.launch))
@@ -60,6 +62,13 @@ def _gang(view: View, *, ready: bool) -> Iterator[Reading]:
     yield from (Reading(catalog.LAUNCH_PHASE, seconds, {"phase": phase}) for phase, seconds in view.phases)
     if view.progress_unix_s is not None:
         yield Reading(catalog.LAST_PROGRESS, view.progress_unix_s)
+
+
+def _parity(view: View) -> bool | None:
+    """Whether the ranks of the last launch that was compared had the same settings; None before any was."""
+    if view.state.phase in {Phase.PROBING, Phase.SERVING}:
+        return True
+    return False if view.state.reason is Reason.PARITY else None
 
 
 def _served(view: View) -> Iterator[Reading]:
@@ -75,10 +84,12 @@ def _served(view: View) -> Iterator[Reading]:
 
 def _bundle_labels(serving: Serving) -> dict[str, str]:
     bundle = serving.bundle
+    images = {image.config_digest for image in bundle.image.values()} if serving.runner == "docker" else set()
     return {
         "target": serving.target,
         "generation": str(serving.generation),
         "bundle": serving.bundle_entry,
+        "image": ",".join(sorted(images)),
         "variant": bundle.variant,
         "model_revision": bundle.model_revision,
         "world_size": str(bundle.world_size),

@@ -49,6 +49,13 @@ def rdma(name: str, state: str = "4: ACTIVE") -> dict[str, str]:
         f"{where}/counters/port_xmit_data": "500\n",
         f"{where}/hw_counters/packet_seq_err": "2\n",
         f"{where}/hw_counters/local_ack_timeout_err": "1\n",
+        f"{where}/gids/0": "fe80:0000:0000:0000:4ebb:47ff:fe2a:f0c5\n",
+        f"{where}/gids/1": "0000:0000:0000:0000:0000:0000:0000:0000\n",
+        f"{where}/gids/2": "0000:0000:0000:0000:0000:ffff:c0a8:6401\n",
+        f"{where}/gids/3": "0000:0000:0000:0000:0000:ffff:c0a8:6401\n",
+        f"{where}/gid_attrs/types/0": "RoCE v2\n",
+        f"{where}/gid_attrs/types/2": "IB/RoCE v1\n",
+        f"{where}/gid_attrs/types/3": "RoCE v2\n",
     }
 
 

@@ -99,6 +99,10 @@ CASES = (
         {series("twinfold_disk_free_bytes", node="a"): "40x60", series("twinfold_disk_size_bytes", node="a"): "100x60"},
         "10m",
     ),
+    Case("SettingsRefused", {series("twinfold_settings_refused"): "0 1x40"}, "3m", ({},)),
+    Case("SettingsRefused", {series("twinfold_settings_refused"): "0 1 0x40"}, "3m"),  # taken back
+    Case("SettingsDiffer", {series("twinfold_settings_parity"): "1 0x40"}, "1m", ({},)),
+    Case("SettingsDiffer", {series("twinfold_settings_parity"): "1x40"}, "1m"),
     Case("StoreNotVerified", {series("twinfold_store_verified_timestamp_seconds"): f"{-31 * 86400}x4"}, "30s", ({},)),
     Case("StoreNotVerified", {series("twinfold_store_verified_timestamp_seconds"): f"{-29 * 86400}x4"}, "30s"),
     Case("ScrapeFailing", {series("up"): "1 0x40"}, "2m", ({},)),

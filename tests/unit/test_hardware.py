@@ -40,7 +40,7 @@ def test_ports_are_read_from_the_sys_tree(tmp_path: Path) -> None:
     assert read_hardware(printed(tmp_path)).ports == (
         Port("enp1s0f0np0", False, 1500, None, 1000, 2000, None),
         Port("enp1s0f1np1", True, 9000, 25e9, 1000, 2000, None),
-        Port("rocep1s0f1", True, None, 25e9, 1000, 2000, 3),
+        Port("rocep1s0f1", True, None, 25e9, 1000, 2000, 3, gid_index=3),
     )
 
 

@@ -97,7 +97,7 @@ GPU = gpus(
 HARDWARE = Hardware(
     gpus=GPU,
     gpu_failed=False,
-    ports=(Port("rocep1s0f1", True, 9000, 25e9, 1000, 2000, 3),),
+    ports=(Port("rocep1s0f1", True, 9000, 25e9, 1000, 2000, 3, gid_index=3),),
     disk_size_bytes=1000,
     disk_free_bytes=400,
     engram=EngramDisk("nvme0n1p2", on_network=False, reads=11, read_bytes=45056),
@@ -223,6 +223,7 @@ def test_every_metric_of_the_catalogue_has_a_feeder() -> None:
         (catalog.LINK_UP, {"device": "rocep1s0f1"}, 1.0),
         (catalog.LINK_MTU, {}, 9000.0),
         (catalog.LINK_RETRANSMITS, {}, 3.0),
+        (catalog.LINK_GID_INDEX, {}, 3.0),
         (catalog.ENGRAM_READS, {"device": "nvme0n1p2"}, 11.0),
         (catalog.ENGRAM_READ_BYTES, {}, 45056.0),
         (catalog.ENGRAM_ON_NETWORK, {"node": "a"}, 0.0),
@@ -249,6 +250,16 @@ def test_restarts_start_at_zero_for_every_reason_and_keep_their_counts() -> None
     assert value(taken(a_view()), catalog.RESTARTS, reason="rank exit") == 0.0
     assert value(taken(counted), catalog.RESTARTS, reason="rank exit") == 3.0
     assert value(taken(counted), catalog.RESTARTS, reason="no progress") == 0.0
+
+
+def test_parity_is_told_once_it_was_judged() -> None:
+    def told(phase: Phase, reason: Reason | None) -> list[float]:
+        shown = taken(a_view(state=replace(a_view().state, phase=phase, reason=reason)))
+        return [one.value for one in shown.readings if one.metric is catalog.SETTINGS_PARITY and isinstance(one.value, float)]
+
+    assert told(Phase.SERVING, None) == [1.0]
+    assert told(Phase.PAUSING, Reason.PARITY) == [0.0]
+    assert told(Phase.LAUNCHING, None) == told(Phase.PAUSING, Reason.RANK_EXIT) == []
 
 
 def test_a_rank_that_is_gone_is_down() -> None:
@@ -330,6 +341,7 @@ def test_what_is_not_known_is_left_out() -> None:
         catalog.STARTED,
         catalog.READY,
         catalog.LADDER_RUNG,
+        catalog.SETTINGS_PARITY,
         catalog.SETTINGS_REFUSED,
         catalog.SETTINGS_WAITING,
         catalog.LAUNCHES,

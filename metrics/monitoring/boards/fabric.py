@@ -55,9 +55,9 @@ FABRIC = Board(
                 Panel("Ports", "Each port, up or not.", "short", (Query(of(c.LINK_UP), "{{node}} {{device}}"),), Look.STATES, 12),
                 Panel(
                     "Ports' settings",
-                    "MTU and rate of each port.",
+                    "MTU of each port, and GID index of each RDMA port.",
                     "short",
-                    (Query(of(c.LINK_MTU), "{{node}} {{device}} MTU"),),
+                    (Query(of(c.LINK_MTU), "{{node}} {{device}} MTU"), Query(of(c.LINK_GID_INDEX), "{{node}} {{device}} GID")),
                     width=6,
                     least=0,
                 ),

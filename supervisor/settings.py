@@ -316,6 +316,13 @@ class Links:
         "the GPU clock cap in MHz that the doctor advises (`nvidia-smi -lgc 0,<cap>`)",
         recipe=False,
     )
+    engine_gid: str = setting(
+        one_of("", "one", "each", "fixed"),
+        "",
+        "what the engine's own RDMA takes of GID indexes. one: a single TF_RDMA_GID_INDEX for all devices of a node; each: it"
+        " finds every device's own; fixed: always 5, as early builds (empty: one where the target needs RDMA)",
+        recipe=False,
+    )
     strict: bool = setting(flag, False, "refuse a launch on the doctor's warnings too", recipe=False)
     lease_port: int = setting(
         whole(1, 65000),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from build.nodes.hosts import HEAD
@@ -55,9 +55,13 @@ def live(
 
 
 def from_folder(inquiry: Inquiry, where: Path) -> Examination:
-    """Judge captured outputs. The nodes are those of the folder, whatever the settings name."""
+    """Judge captured outputs. The nodes are those of the folder, whatever the settings name, and so are their stores' places."""
     facts = tuple(raw.facts(name) for name, raw in folder.load(where).items())
-    return judge(inquiry, facts, _links(inquiry, {one.name: one for one in facts}), serving=False)
+    stores = {one.name: one.places[0].path for one in facts if one.places}  # a store's place is asked for first
+    inquiry = replace(inquiry, hosts=tuple(replace(host, store=stores.get(host.name, host.store)) for host in inquiry.hosts))
+    probed = folder.load_probed(where)
+    found = links.probe_findings(_links(inquiry, {one.name: one for one in facts}), probed, inquiry.wish)
+    return judge(inquiry, facts, found, probed, serving=False)
 
 
 def judge(

@@ -2,25 +2,29 @@
 
 ``DIR/nodes.json`` holds what the files do not: the nodes in order, their troubles, the times they were read at, the exit
 statuses that are not 0. A folder made by hand may leave it out: every folder in it is a node then, ``head`` first.
+``DIR/probed.json`` holds what became of full-size packets, one row a rail and worker, where any were sent.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from build.errors import UsageError
 from supervisor.doctor.collect import Raw
 from supervisor.doctor.facts import Trouble
+from supervisor.doctor.links import Probed
 from supervisor.doctor.script import Section
 
 INDEX = "nodes.json"
+PROBED = "probed.json"
 HEAD = "head"
 
 
-def save(folder: Path, found: Mapping[str, Raw]) -> None:
+def save(folder: Path, found: Mapping[str, Raw], probed: Iterable[Probed] = ()) -> None:
     """Write one. ``UsageError`` where it cannot be written."""
     try:
         for name, raw in found.items():
@@ -28,6 +32,7 @@ def save(folder: Path, found: Mapping[str, Raw]) -> None:
             for section, one in raw.sections.items():
                 (folder / name / section).write_text(one.text, encoding="utf-8")
         (folder / INDEX).write_text(json.dumps({name: _row(raw) for name, raw in found.items()}, indent=1) + "\n")
+        (folder / PROBED).write_text(json.dumps([dataclasses.asdict(one) for one in probed], indent=1) + "\n")
     except OSError as error:
         raise UsageError(f"{folder} cannot be written ({error.strerror}): name another folder") from None
 
@@ -39,6 +44,16 @@ def load(folder: Path) -> dict[str, Raw]:
     if HEAD not in names:
         raise UsageError(f"{folder} holds no folder `{HEAD}`: `supervisor doctor --save DIR` writes such a folder")
     return {name: _raw(folder / name, rows.get(name, {})) for name in names}
+
+
+def load_probed(folder: Path) -> tuple[Probed, ...]:
+    """What became of full-size packets; nothing where none were sent, or the folder was made by hand. ``UsageError``."""
+    try:
+        return tuple(Probed(**row) for row in json.loads((folder / PROBED).read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(f"{folder / PROBED} cannot be read: {error}") from None
 
 
 def _row(raw: Raw) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from supervisor.doctor.nfs import Export
 from supervisor.doctor.rules import NodeWish, Wanted
 from supervisor.doctor.script import Query
 from supervisor.fleet.address import lookup
-from supervisor.memory.plan import NodePlan
+from supervisor.memory.needs import node_plan
 from supervisor.memory.policy import gate_need_bytes
 
 INDEXES = "links.json"  # in the run folder: the GID indexes of the last launch
@@ -57,7 +57,8 @@ class Inquiry:
     def wish(self) -> Wish:
         """What is asked of the link."""
         one = self.configuration
-        return Wish(one.links.rails, one.serve.master_addr, self.needs.infiniband and len(self.hosts) > 1)
+        rdma = self.needs.infiniband and len(self.hosts) > 1
+        return Wish(one.links.rails, one.serve.master_addr, rdma, one.links.engine_gid or ("one" if rdma else "each"))
 
     def entries(self, host: Host) -> Mapping[str, int]:
         """Store entries that the node needs, with their bytes as the head's store has them."""
@@ -138,8 +139,7 @@ class Inquiry:
         if bundle is None:
             return 0
         asked = self.configuration.serve.context
-        per_token = memory.context_bytes_per_token * len(host.ranks)
-        plan = NodePlan(host.name, 0, sum(bundle.rank_cache_bytes[rank] for rank in host.ranks), per_token)
+        plan = node_plan(bundle, host, memory, self.configuration.serve)
         need = plan.need_bytes(LEAST_CONTEXT if isinstance(asked, str) else asked)
         return gate_need_bytes(need, memory.floor_bytes, memory.launch_gate_bytes)
 
@@ -193,9 +193,9 @@ def _address(one: Configuration, host: Host) -> str:
     """The worker's address on the link as it can be told from the user's words; "" where the nodes must be asked."""
     if host.fabric:
         judged = forms.judge(forms.Target("192.0.2.1", "", 22), host.fabric, (), lookup)
-        if judged.problem:
+        if judged.problem and "/" in host.fabric:
             raise UsageError(judged.problem)
-        return judged.fabric
+        return judged.fabric or host.fabric  # a name without an address is a finding among the others
     printed = nodes.probe_target(Destination(host.name, host.target, config=one.workers.ssh_config))
     return forms.judge(forms.read_target(printed, ""), "", (IPv4Network("0.0.0.0/0"),), lambda _name: None).fabric
 

@@ -18,21 +18,29 @@ from supervisor.doctor.findings import Action, Finding, Level, error, note, warn
 from supervisor.doctor.rails import End, Peer, Rail, covering, find
 from supervisor.engine.contract import NodeLocal
 
+ENGINE_INDEX = 5  # what early builds of the engine's own RDMA always take
 Indexes = Mapping[str, Mapping[str, int]]  # node -> RDMA device -> GID index
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the settings ask of the link. ``rails``: how many at most, or "auto". ``rdma``: the target cannot do without."""
+    """What the settings ask of the link. ``rails``: how many at most, or "auto". ``rdma``: the target cannot do without.
+
+    ``gid``: whether the engine's own RDMA takes "one" index for all devices of a node, finds "each" by itself, or is "fixed".
+    """
 
     rails: int | str = 2
     master_addr: str = ""
     rdma: bool = False
+    gid: str = "each"
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What full-size packets over one rail between the head and one worker came to. ``outcome`` is "ok" or what went wrong."""
+    """What full-size packets over one rail between the head and one worker came to. ``outcome`` is "ok" or what went wrong.
+
+    ``rail`` is the rail's number.
+    """
 
     rail: int
     node: str
@@ -76,23 +84,30 @@ def judge(head: NodeFacts, peers: Sequence[Peer], wish: Wish, before: Indexes) -
     found = find(head, peers, wish.master_addr)
     if not found.rails:
         return Links(findings=found.findings)
-    kept, findings = [], list(found.findings)
     limit = len(found.rails) if isinstance(wish.rails, str) else wish.rails
-    for rail in found.rails[:limit]:
-        troubles = tuple(_rail_troubles(rail, wish))
-        findings += troubles
-        if rail.up and not any(one.action is Action.DROP_RAIL for one in troubles):
-            kept.append(rail)
-    links = Links(tuple(kept))
+    kept, findings = _kept(found.rails[:limit], wish)
+    links = Links(kept)
     facts = (head, *(peer.facts for peer in peers))
     if limit > 1:
         findings += _missing_twins(found.rails, facts)
-    for node in facts:
+    for node in facts if wish.gid == "each" else ():  # where one index is taken, other ones were judged rail by rail
         findings += _indexes(links.ends(node.name), node)
     findings += _moved(links.indexes(), before, {node.name: node.label for node in facts})
     if wish.rdma and not any(end.rdma for rail in kept for end in rail.ends):
         findings.append(_no_rdma(head))
-    return replace(links, findings=tuple(findings))
+    return replace(links, findings=(*found.findings, *findings))
+
+
+def _kept(rails: Sequence[Rail], wish: Wish) -> tuple[tuple[Rail, ...], list[Finding]]:
+    """The rails that a launch would use, and what is wrong with any."""
+    kept: list[Rail] = []
+    findings: list[Finding] = []
+    for rail in rails:
+        troubles = [*_rail_troubles(rail, wish), *_index_troubles(rail, kept, wish)]
+        findings += troubles
+        if rail.up and not any(one.action is Action.DROP_RAIL for one in troubles):
+            kept.append(rail)
+    return tuple(kept), findings
 
 
 def node_local(ends: Iterable[End]) -> NodeLocal:
@@ -112,10 +127,11 @@ def node_local(ends: Iterable[End]) -> NodeLocal:
 def probe_findings(links: Links, probed: Iterable[Probed], wish: Wish) -> Links:
     """The links after full-size probes: a rail whose path does not carry them is refused, or dropped under "auto"."""
     probed = tuple(probed)
-    bad = [one for one in probed if one.outcome != "ok"]
-    findings = [_probe_finding(links.rails[one.rail], one, wish) for one in bad]
+    numbered = {rail.number: rail for rail in links.rails}
+    bad = [one for one in probed if one.outcome != "ok" and one.rail in numbered]
+    findings = [_probe_finding(numbered[one.rail], one, wish) for one in bad]
     dropped = {one.rail for one, finding in zip(bad, findings, strict=True) if finding.action is Action.DROP_RAIL}
-    rails = tuple(rail for at, rail in enumerate(links.rails) if at not in dropped)
+    rails = tuple(rail for rail in links.rails if rail.number not in dropped)
     return Links(rails, (*links.findings, *findings), proven=bool(probed))
 
 
@@ -129,6 +145,18 @@ def _rail_troubles(rail: Rail, wish: Wish) -> Iterator[Finding]:
         if end.rdma and not end.gid:
             yield _droppable(rail, wish, _no_gid(rail, end))
         yield from _low_mtu(end)
+
+
+def _index_troubles(rail: Rail, before: Sequence[Rail], wish: Wish) -> Iterator[Finding]:
+    """Ends whose GID index the engine's own RDMA cannot be told, given the rails that are used already."""
+    for end in rail.ends if rail.up and wish.gid != "each" else ():
+        if end.rdma is None or end.gid is None:
+            continue
+        others = (one for other in before for one in other.ends if one.node == end.node)
+        first = next((one.gid.index for one in others if one.gid), end.gid.index)
+        takes = ENGINE_INDEX if wish.gid == "fixed" else first
+        if end.gid.index != takes:
+            yield _droppable(rail, wish, _index_not_taken(rail, end, takes, fixed=wish.gid == "fixed"))
 
 
 def _droppable(rail: Rail, wish: Wish, finding: Finding) -> Finding:
@@ -174,6 +202,21 @@ def _no_gid(rail: Rail, end: End) -> Finding:
     )
 
 
+def _index_not_taken(rail: Rail, end: End, takes: int, *, fixed: bool) -> Finding:
+    assert end.rdma is not None
+    assert end.gid is not None
+    why = "this engine always takes that index" if fixed else "this engine takes one index for all devices of a node"
+    return error(
+        "gid_index_not_taken",
+        end.node,
+        f"{end.node}: the RoCE v2 GID of {end.address} is at index {end.gid.index} of {end.rdma.name} ({rail.name}),"
+        f" and the engine would use {takes}",
+        f"{why}, so its own RDMA would use another address",
+        "take the ports of that node down and up again, set rails = 1 or auto, or engine_gid = each if the engine finds them",
+        f"show_gids {end.rdma.name}",
+    )
+
+
 def _low_mtu(end: End) -> Iterator[Finding]:
     if end.rdma is None or end.active_mtu is None:
         return
@@ -199,19 +242,24 @@ def _low_mtu(end: End) -> Iterator[Finding]:
 
 
 def _missing_twins(rails: Sequence[Rail], nodes: Sequence[NodeFacts]) -> Iterator[Finding]:
-    """PCIe twins of devices in use that are on no rail of their node: down, or without an address."""
+    """PCIe twins of devices in use that are on no rail of their node. Of a bad one its other end is not to blame."""
+    found: list[Finding] = []
+    blamed: list[Finding] = []
     for node in nodes:
         used = [end.rdma for rail in rails for end in rail.ends if end.node == node.name and end.rdma]
         for device in used:
             for twin in node.rdma:
                 if twin.twin_of(device) and twin not in used:
-                    yield _missing_twin(node, device, twin)
+                    netdev = next((one for one in node.netdevs if one.name == twin.netdev), None)
+                    up = twin.active and netdev is not None and netdev.up
+                    found.append(_missing_twin(node, device, twin, up=up))
+                    if netdev is None or not up or not netdev.networks():
+                        blamed.append(found[-1])
+    return iter(blamed or found)
 
 
-def _missing_twin(node: NodeFacts, device: RdmaDevice, twin: RdmaDevice) -> Finding:
-    netdev = next((one for one in node.netdevs if one.name == twin.netdev), None)
-    carries = twin.active and netdev is not None and netdev.up
-    state = "has no address that its other end shares" if carries else "is down"
+def _missing_twin(node: NodeFacts, device: RdmaDevice, twin: RdmaDevice, *, up: bool) -> Finding:
+    state = "has no address that its other end shares" if up else "is down"
     return warning(
         "rail_down",
         node.name,
@@ -227,24 +275,21 @@ def _indexes(ends: Sequence[End], node: NodeFacts) -> Iterator[Finding]:
     local = node_local(ends)
     if not local.rdma_devices or local.gid_index is not None or any(end.rdma and not end.gid for end in ends):
         return
-    shown = ", ".join(f"{end.rdma.name} {end.gid.index}" for end in ends if end.rdma and end.gid)
-    yield note(
-        "gid_index_differs",
-        node.name,
-        f"{node.label}: the GID index differs by device ({shown})",
-        f"no index is passed; NCCL gets RoCE v2 and the range {local.address_range}",
-        "nothing to do",
-    )
-    for end in ends:
-        for address in _in_front(end, IPv4Network(local.address_range)):
-            yield note(
-                "gid_address_in_front",
-                node.name,
-                f"{node.label}: {end.netdev.name} has {address} beside {end.address}, at a lower GID index",
-                "NCCL may take that address on this device",
-                "remove it if it is an old one",
-                f"sudo ip addr del {address}/{end.inet.network.prefixlen} dev {end.netdev.name}",
-            )
+    means = f"no index is passed; NCCL gets RoCE v2 and the range {local.address_range}"
+    fronts = [(end, address) for end in ends for address in _in_front(end, IPv4Network(local.address_range))]
+    for end, address in fronts:
+        yield note(
+            "gid_address_in_front",
+            node.name,
+            f"{node.label}: {end.netdev.name} has {address} beside {end.address}, at a lower GID index",
+            f"{means}, and NCCL may take that address on this device",
+            "remove it if it is an old one",
+            f"sudo ip addr del {address}/{end.inet.network.prefixlen} dev {end.netdev.name}",
+        )
+    if not fronts:
+        shown = ", ".join(f"{end.rdma.name} {end.gid.index}" for end in ends if end.rdma and end.gid)
+        found = f"{node.label}: the GID index differs by device ({shown})"
+        yield note("gid_index_differs", node.name, found, means, "nothing to do")
 
 
 def _in_front(end: End, reach: IPv4Network) -> tuple[str, ...]:

@@ -56,8 +56,8 @@ class _Way:
 def probe(opened: Mapping[str, Node], facts: Mapping[str, NodeFacts], links: Links) -> tuple[Probed, ...]:
     """What became of full-size packets on each rail in use; nothing for those that nobody could send."""
     ways = [
-        _Way(f"{rail.number}/{end.node}", at, rail.ends[0], end, random.choice(PORTS))  # noqa: S311 # spreads ports, hides nothing
-        for at, rail in enumerate(links.rails)
+        _Way(f"{rail.number}/{end.node}", rail.number, rail.ends[0], end, random.choice(PORTS))  # noqa: S311 # spreads ports, hides nothing
+        for rail in links.rails
         for end in rail.ends[1:]
         if len({one.netdev.mtu for one in rail.ends}) == 1  # a known difference needs no proof
     ]

@@ -61,5 +61,5 @@ def lookup(name: str) -> str | None:
     """A host name's IPv4 address, or None."""
     try:
         return socket.gethostbyname(name)
-    except OSError:
+    except (OSError, UnicodeError):  # the latter for a form that is no name at all, such as two dots in a row
         return None

@@ -15,8 +15,8 @@ from supervisor.engine.facts import connectable
 from supervisor.fleet import address
 from supervisor.fleet.site import Site
 from supervisor.gang.outside import of_variant, outside_mounts
-from supervisor.memory.figures import published
 from supervisor.memory.ladder import Ladder
+from supervisor.memory.needs import node_plan
 from supervisor.memory.plan import NodePlan, choose_context
 from supervisor.memory.policy import gate_need_bytes
 from supervisor.runners.protocol import Mount, RankSpec
@@ -136,12 +136,8 @@ class Blueprint:
 
     def node_plan(self, available_bytes: int, node: str = HEAD) -> NodePlan:
         """What the ranks of a node need."""
-        ranks = next(host.ranks for host in self.hosts if host.name == node)
-        figures = published(self.bundle.target)
-        each = self.configuration.memory.context_bytes_per_token
-        each += figures.state_bytes_per_token * self.configuration.serve.parallel
-        weights = sum(self.bundle.rank_cache_bytes[rank] for rank in ranks)
-        return NodePlan(node, available_bytes, weights, each * len(ranks), figures.scratch_bytes * len(ranks))
+        host = next(host for host in self.hosts if host.name == node)
+        return node_plan(self.bundle, host, self.configuration.memory, self.configuration.serve, available_bytes)
 
     def need_bytes(self, context_tokens: int) -> int:
         """What must be available here before a launch: the plan's need, the floor beside it, or what the user asks for."""

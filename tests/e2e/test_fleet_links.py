@@ -61,6 +61,11 @@ REFUSED: dict[str, tuple[Callable[[Testbed], object], dict[str, str], tuple[str,
         {},
         ("rocep1s0f1", "192.0.2.2", "GID"),
     ),
+    "indexes that the engine cannot be told": (
+        lambda b: readings.write_roce(b.workers[0].plan.sys, RAIL1, b.workers[0].plan.address(RAIL1), first_index=4),
+        {"engine_gid": "one"},
+        ("roceP2p1s0f1", "index 5", "rail 1", "rails = 1 or auto"),
+    ),
     "a worker that is not there": (lambda _: None, {"worker": "192.0.2.77", "fabric_peer": ""}, ("worker", "192.0.2.77")),
     "a LAN address for the link": (lambda _: None, {"fabric_peer": "203.0.113.2"}, ("enP7s7", "FABRIC_PEER")),
     "too little memory on the worker": (
@@ -109,6 +114,18 @@ def test_a_bad_second_rail_is_left_out_under_auto_and_said(fleet: SupervisedFlee
     fleet.env["TWINFOLD_RAILS"] = "auto"
     fleet.start().wait_ready()
     assert env_of(testbed.head)["NCCL_IB_HCA"] == "rocep1s0f1"
+    assert "rail 1 is left out" in fleet.err
+
+
+def test_a_rail_whose_index_the_engine_cannot_be_told_is_left_out_under_auto(fleet: SupervisedFleet, testbed: Testbed) -> None:
+    """The engine's own RDMA takes one index for all devices of a node, and a rail's index has moved on the worker alone."""
+    (worker,) = testbed.workers
+    readings.write_roce(worker.plan.sys, RAIL1, worker.plan.address(RAIL1), first_index=4)
+    fleet.env |= {"TWINFOLD_RAILS": "auto", "TWINFOLD_ENGINE_GID": "one"}
+    fleet.start().wait_ready()
+    env = env_of(worker)
+    assert (env["NCCL_IB_HCA"], env["NCCL_IB_GID_INDEX"], env["TF_RDMA_GID_INDEX"]) == ("rocep1s0f1", "3", "3")
+    assert "index 5 of roceP2p1s0f1" in fleet.err
     assert "rail 1 is left out" in fleet.err
 
 

@@ -98,6 +98,11 @@ def _query(host: Host, old: str, new: str) -> None:
     readings.replace(host.plan.gpu / "query.csv", (host.plan.gpu / "query.csv").read_text().replace(old, new))
 
 
+SETTINGS: dict[str, dict[str, str]] = {
+    "the first cable pulled": {"worker": "{worker}-lan", "fabric_peer": "192.0.2.2"},
+    "indexes that the engine cannot take": {"engine_gid": "one"},
+    "indexes that differ": {"engine_gid": "each"},
+}
 BREAK: dict[str, tuple[Callable[[Testbed], object], tuple[str, str, str], str]] = {
     "the first cable pulled": (lambda b: b.workers[0].link(RAIL0, up=False), ("link_down", "error", "head"), "enp1s0f1np1"),
     "the second cable pulled": (lambda b: b.workers[0].link(RAIL1, up=False), ("rail_down", "warning", "head"), "enP2p1s0f1np1"),
@@ -106,6 +111,16 @@ BREAK: dict[str, tuple[Callable[[Testbed], object], tuple[str, str, str], str]] 
         lambda b: _gids(b.workers[0], RAIL0, address="192.0.2.99"),
         ("no_v2_gid", "error", "worker"),
         "rocep1s0f1",
+    ),
+    "indexes that the engine cannot take": (
+        lambda b: _gids(b.workers[0], RAIL1, first_index=4),
+        ("gid_index_not_taken", "error", "worker"),
+        "index 5 of roceP2p1s0f1",
+    ),
+    "indexes that differ": (
+        lambda b: _gids(b.workers[0], RAIL1, first_index=4),
+        ("gid_index_differs", "note", "worker"),
+        "rocep1s0f1 3, roceP2p1s0f1 5",
     ),
     "other drivers": (
         lambda b: _query(b.workers[0], "580.173.02", "580.95.05"),
@@ -121,12 +136,12 @@ BREAK: dict[str, tuple[Callable[[Testbed], object], tuple[str, str, str], str]] 
 def test_what_is_broken_gives_its_finding_and_nothing_else(what: str, bed: Testbed, tmp_path: Path) -> None:
     act, want, words = BREAK[what]
     act(bed)
-    target = {} if want[0] != "link_down" else {"worker": f"{bed.workers[0].name}-lan", "fabric_peer": "192.0.2.2"}
-    code, found = doctor(bed, tmp_path, **target)
+    given = {key: value.format(worker=bed.workers[0].name) for key, value in SETTINGS.get(what, {}).items()}
+    code, found = doctor(bed, tmp_path, **given)
     assert reasons(found) == [want]
     assert words in found["findings"][0]["found"]
     assert code == (3 if want[1] == "error" else 0)
-    assert doctor(bed, tmp_path, "--strict", **target)[0] == (3 if want[1] == "error" else 1)
+    assert doctor(bed, tmp_path, "--strict", **given)[0] == {"error": 3, "warning": 1, "note": 0}[want[1]]
 
 
 def test_a_rail_with_another_mtu_names_both_numbers_and_is_left_out_under_auto(bed: Testbed, tmp_path: Path) -> None:

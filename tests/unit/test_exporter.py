@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import hashlib
 import http.client
 import json
@@ -12,6 +13,7 @@ import socket
 import subprocess
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -228,6 +230,26 @@ def test_bytes_of_a_publisher_that_has_stopped_are_made_anew(exporter: Exporter,
     get(exporter, "/metrics")
     clock.now_s += 5.0
     assert "twinfold_snapshot_age_seconds 5.0" in get(exporter, "/metrics")[2]
+
+
+def test_memory_is_flat_over_scrapes(exporter: Exporter, clock: Clock) -> None:
+    def scrape(times: int) -> None:
+        for step in range(times):
+            clock.now_s += 1.0
+            exporter.publish(snapshot(tokens(step)))
+            get(exporter, "/metrics")
+
+    scrape(50)
+    tracemalloc.start()
+    try:
+        scrape(50)
+        before, _ = tracemalloc.get_traced_memory()
+        scrape(300)
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 64 * 1024
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/metrics/", "/livez/x"])

@@ -189,7 +189,8 @@ class Gang:
             return
         self._evicted_s = self._clock()
         stage = {machine.Reason.MEMORY_HARD: "hard", machine.Reason.MEMORY_SLOPE: "slope"}.get(reason, "soft")
-        self._board.add_eviction(self._board.state.launch, plan.blueprint.nodes[0], stage)
+        node = self._guards.short_of_memory() or plan.blueprint.nodes[0]
+        self._board.add_eviction(self._board.state.launch, node, stage)
         least = plan.blueprint.configuration.memory.context_least
         ladder = self._rungs.evicted(plan.context_tokens, least)
         self._voice.say(

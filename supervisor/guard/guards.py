@@ -38,6 +38,9 @@ class Guards(Protocol):
     def reason(self, rank: int) -> Reason | None:
         """Why a guard ended this rank, which has just ended; None where it ended otherwise."""
 
+    def short_of_memory(self) -> str:
+        """The node whose guard ended its rank for memory in this launch; "" where none did."""
+
     def evidence(self, rank: int) -> bytes:
         """The guard's words of its kill, else the last two seconds of samples; JSON lines."""
 
@@ -66,6 +69,10 @@ class NoGuards:
     def reason(self, rank: int) -> Reason | None:  # noqa: ARG002
         """None."""
         return None
+
+    def short_of_memory(self) -> str:
+        """None."""
+        return ""
 
     def evidence(self, rank: int) -> bytes:  # noqa: ARG002
         """Nothing."""
@@ -131,6 +138,11 @@ class HostedGuards:
         found = (watch.cause(rank, CAUSE_S) for watch in self._watches.values())
         cause = next((cause for cause in found if cause), None)
         return REASONS.get(cause) if cause else None
+
+    def short_of_memory(self) -> str:
+        """From what the guards said."""
+        ended = (one for one in self._kept if (reason := REASONS.get(one.cause or "")) and reason.evicts)
+        return next((one.spec.node for one in ended), "")
 
     def evidence(self, rank: int) -> bytes:
         """The guard's own log where it acted: it holds the samples before its kill."""

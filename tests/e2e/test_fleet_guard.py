@@ -94,6 +94,8 @@ def test_memory_that_collapses_on_the_worker_ends_the_gang_with_its_name(fleet: 
     assert json.loads((fleet.state / "logs" / names[0]).read_text())["reason"] in {"memory hard floor", "memory slope"}
     evidence = next(name for name in fleet.logs() if name.endswith("-guard1.jsonl"))
     assert json.loads((fleet.state / "logs" / evidence).read_text().splitlines()[0])["event"] == "kill"
+    (evicted,) = fleet.status()["evictions"]
+    assert (evicted["node"], evicted["count"]) == ("worker", 1)
 
 
 def test_loss_stops_nothing_and_a_worker_cut_off_on_every_path_stops_its_rank(fleet: SupervisedFleet, testbed: Testbed) -> None:

@@ -24,7 +24,8 @@ MEMORY_GOAL_BYTES = 200 * 10**6
 FETCH = """
 import sys
 from pathlib import Path
-from build.hub.cache import Shelf, Told, complete
+from build.hub.cache import Told, complete
+from build.hub.shelf import Shelf
 from build.hub.client import LibraryHub
 from build.hub.files import HubFile, Proof, Snapshot
 from build.store.hashing import sha256_file

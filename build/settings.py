@@ -8,7 +8,6 @@ each value came from. The build's own group, :class:`Places`, is here too; the s
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import enum
 import re
 import tomllib
@@ -246,19 +245,22 @@ def names(*groups: type) -> frozenset[str]:
     return frozenset(f.name for group in groups for f in dataclasses.fields(group))
 
 
-def load(groups: Iterable[type], sources: Sources, known: frozenset[str]) -> dict[type, Loaded[Any]]:
-    """Fill each group; keys of the file outside ``known`` and the groups are errors that name the nearest known key."""
+def load(groups: Iterable[type], sources: Sources, others: Callable[[], frozenset[str]] = frozenset) -> dict[type, Loaded[Any]]:
+    """Fill each group; a key that neither the groups nor ``others`` have is an error that names the nearest one.
+
+    ``others``: keys of groups that are not filled here; asked only where a key is none of the groups' own.
+    """
     groups = tuple(groups)
-    known = known | names(*groups)
+    mine = names(*groups)
     lines, table = _read(sources.file)
     for key in table:
-        if key not in known:
-            raise UsageError(_unknown(key, sources.file, lines.get(key), known))
+        if key not in mine and key not in others():
+            raise UsageError(_unknown(key, sources.file, lines.get(key), mine | others()))
     _refuse_lock_names(sources.environ)
     for name in sources.environ:
         key = name.removeprefix(PREFIX).lower()
-        if name.startswith(PREFIX) and key not in known:
-            raise UsageError(_unknown(key, None, None, known, f"environment {name}"))
+        if name.startswith(PREFIX) and key not in mine and key not in others():
+            raise UsageError(_unknown(key, None, None, mine | others(), f"environment {name}"))
     return {group: _fill(group, sources, table, lines) for group in groups}
 
 
@@ -326,6 +328,8 @@ def _read(file: Path | None) -> tuple[dict[str, int], dict[str, object]]:
 
 
 def _unknown(key: str, file: Path | None, line: int | None, known: Iterable[str], where: str = "") -> str:
+    import difflib  # only a mistake pays for it
+
     near = difflib.get_close_matches(key.lower().replace("-", "_"), sorted(known), n=1, cutoff=0.6)
     place = where or f"{file}, line {line or 1}"
     named = key if re.fullmatch(r"[\w.-]+", key) else _shown(key)

@@ -66,7 +66,7 @@ class Changed:
 
 def configure(sources: Sources) -> Configuration:
     """Load every group. ``UsageError`` names the key, the value and the place of what cannot be taken."""
-    loaded = load((Places, *GROUPS), sources, frozenset())
+    loaded = load((Places, *GROUPS), sources)
     value: dict[type, Any] = {group: one.value for group, one in loaded.items()}
     origins = {name: origin for one in loaded.values() for name, origin in one.origins.items()}
     places, serve = value[Places], value[Serve]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from build.artefacts import images as image_artefacts
-from build.bundle import Bundle, Engine, ImageRef, Needs, NodeTool, StoreRef, to_json
-from build.graph.jobs import Job
+
+if TYPE_CHECKING:
+    from build.bundle import ImageRef, StoreRef
+    from build.graph.jobs import Job
 
 BUILDER, VERSION = "bundle", 3
 FILE = "bundle.json"
@@ -13,6 +17,8 @@ TOKEN_MAP = "dsv41_token_map.json"  # noqa: S105 - a file's name
 
 def write(job: Job) -> None:
     """Write ``bundle.json``."""
+    from build.bundle import Bundle, Engine, Needs, NodeTool, StoreRef, to_json
+
     params, records = job.artefact.params, job.records
 
     def ref(role: str, inside: str = "") -> StoreRef:

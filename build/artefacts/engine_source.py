@@ -11,17 +11,17 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from build.artefacts import images as image_artefacts
 from build.artefacts import toolchain
 from build.errors import BuildFailed
 from build.graph.graph import Artefact
-from build.graph.jobs import Job
-from build.image import recipes as image_recipes
-from build.image.assemble import BaseImage
-from build.image.oci import parse_platform
 from build.locks.pins import ImagePin
 from build.store.hashing import sha256_bytes
+
+if TYPE_CHECKING:
+    from build.graph.jobs import Job
 
 BUILDER, VERSION = "native-engine", 1
 PART_BUILDER, PART_VERSION = "program", 1
@@ -55,7 +55,7 @@ def image_artefact(platform: str, base: str, programs: Mapping[str, str]) -> Art
     """The engine's image: its programs on the base."""
     name = image_artefacts.artefact(platform, {}).name
     params = {"platform": platform}
-    return Artefact(name, IMAGE_BUILDER, image_recipes.VERSION, params, {"base": base, **programs}, platform=platform)
+    return Artefact(name, IMAGE_BUILDER, image_artefacts.RECIPES_VERSION, params, {"base": base, **programs}, platform=platform)
 
 
 def by_digest(reference: str, digest: str) -> str:
@@ -126,6 +126,7 @@ def take_program(job: Job) -> None:
 def describe_base(job: Job) -> None:
     """Ask the registry for what the digest names."""
     from build.image import registry
+    from build.image.oci import parse_platform
 
     params = job.artefact.params
     name = registry.parse(by_digest(str(params["reference"]), str(params["digest"])))
@@ -137,7 +138,10 @@ def describe_base(job: Job) -> None:
 
 def build_image(job: Job) -> None:
     """Assemble the image: one layer of programs on the base's own."""
+    from build.image import recipes as image_recipes
     from build.image import registry
+    from build.image.assemble import BaseImage
+    from build.image.oci import parse_platform
 
     base = job.inputs["base"]
     manifest, config = (base / MANIFEST).read_bytes(), (base / CONFIG).read_bytes()

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from build.artefacts.kits import safe_names
 from build.errors import BuildFailed, OutputDiffers
 from build.graph.graph import Artefact
-from build.graph.jobs import Job
 from build.locks.pins import GitPin, PatchPin
 from build.store import durable
 from build.store.hashing import sha256_file
+
+if TYPE_CHECKING:
+    from build.graph.jobs import Job
 
 BUILDER, VERSION = "git", 1
 # never a question to a person, never a hook or a filter of this user's

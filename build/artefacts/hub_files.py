@@ -11,16 +11,18 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from build.graph.builders import HUB
 from build.graph.graph import Artefact, canonical
-from build.graph.jobs import Job
-from build.hub import cache, layout
-from build.hub.cache import Shelf, Told
+from build.hub import layout
 from build.hub.files import HubFile, Proof, Snapshot
+from build.hub.shelf import Shelf
 from build.store import durable
 from build.store.hashing import Entry, sha256_bytes, tree_hash
+
+if TYPE_CHECKING:
+    from build.graph.jobs import Job
 
 BUILDER, VERSION = HUB
 FILE = "files.json"
@@ -37,9 +39,11 @@ def artefact(name: str, snapshot: Snapshot) -> Artefact:
 
 def fetch(job: Job) -> None:
     """Make the snapshot whole in the cache, and write down what it holds."""
-    shelf, hub = job.tools.shelf, job.tools.hub
+    from build.hub import cache  # what fetches is not needed to say that all is there
+
+    shelf, hub = job.tools.hub.shelf, job.tools.hub
     set_outside(job.tools.state, shelf.folder)
-    cache.complete(shelf, snapshot_of(job.artefact.params), hub.connect, Told(hub.say, hub.show), hub.patience)
+    cache.complete(shelf, snapshot_of(job.artefact.params), hub.connect, cache.Told(hub.say, hub.show), hub.patience)
     job.out.mkdir()
     (job.out / FILE).write_bytes(_content(job.artefact.params))
 

@@ -10,12 +10,14 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from build.artefacts import inputs
 from build.errors import BuildFailed
 from build.graph.graph import Artefact
-from build.graph.jobs import Job
 from build.store import hashing
+
+if TYPE_CHECKING:
+    from build.graph.jobs import Job
 
 BUILDER, VERSION = "kit", 1
 
@@ -28,6 +30,8 @@ def artefact(name: str, tree: str, folder: str, not_in_git: tuple[str, ...], win
 
 def assemble(job: Job) -> None:
     """Copy, add what is not in git, and check every file against the MANIFEST, and the RoPE tables against the context."""
+    from build.artefacts import inputs
+
     params = job.artefact.params
     source = job.inputs["tree"] / str(params["folder"])
     if not (source / "MANIFEST").is_file():

@@ -13,13 +13,14 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from build.artefacts import hub_files
 from build.errors import BuildFailed
 from build.graph.graph import Artefact
-from build.graph.jobs import Job
-from build.hub import space
+
+if TYPE_CHECKING:
+    from build.graph.jobs import Job
 
 BUILDER, VERSION = "overlay", 1
 INDEX = "model.safetensors.index.json"
@@ -45,6 +46,8 @@ def artefact(name: str, model: str, overlay: str) -> Artefact:
 
 def rewrite(job: Job) -> None:
     """Write every shard that the overlay changes; the room for them is counted before the first."""
+    from build.hub import space
+
     model, over = _files(job, "model"), _files(job, "overlay")
     whole = {path: file for path, file in over.items() if path in model}
     tensors = {n: p for path, f in over.items() if path not in whole and path.endswith(".safetensors") for n, p in places(f)}
@@ -91,7 +94,7 @@ def _places(file: Path) -> Iterator[tuple[str, Place]]:
 def _files(job: Job, role: str) -> dict[str, Path]:
     """Path inside the repository -> where it lies."""
     snapshot = hub_files.snapshot_of(job.records[role].params)
-    return {f.path: job.tools.shelf.path(snapshot, f) for f in snapshot.files}
+    return {f.path: job.tools.hub.shelf.path(snapshot, f) for f in snapshot.files}
 
 
 def _by_shard(job: Job, model: Mapping[str, Path], tensors: Mapping[str, Place]) -> dict[str, list[str]]:

@@ -9,12 +9,14 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from build.errors import BuildFailed
 from build.graph.graph import Artefact
-from build.graph.jobs import Job
-from build.hub import space
 from build.store.hashing import walk
+
+if TYPE_CHECKING:
+    from build.graph.jobs import Job
 
 BUILDER, VERSION = "rank-cache", 1
 CHECK_BUILDER, CHECK_VERSION = "rank-check", 1
@@ -45,6 +47,8 @@ def artefacts(rank: int, world: int, packer: str, checker: str) -> tuple[Artefac
 
 def pack(job: Job) -> None:
     """Run the packer; ``BuildFailed`` where it says no, or speaks of another rank."""
+    from build.hub import space
+
     need = sum(p.stat().st_size for p, _ in walk(job.inputs["model"]) if p.is_file()) // int(job.artefact.params["world"])
     space.require(job.artefact.name, [space.Need(job.out.parent, need)])
     job.tools.hub.show(lambda: progress(job.tools.logs / f"{job.artefact.name}.log"))

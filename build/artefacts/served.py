@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from build.artefacts import hub_files
 from build.graph.graph import Artefact
-from build.graph.jobs import Job
 from build.store import hashing
+
+if TYPE_CHECKING:
+    from build.graph.jobs import Job
 
 BUILDER, VERSION = "served", 1
 REPLACED = "replaced"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from build.errors import BuildFailed
 from build.graph.graph import Artefact
-from build.graph.jobs import Job
 from build.store.hashing import Entry, FileHash, sha256_bytes, tree_hash
+
+if TYPE_CHECKING:
+    from build.graph.jobs import Job
 
 BUILDER, VERSION = "source", 1
 

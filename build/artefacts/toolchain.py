@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import base64
 import importlib.util
-import platform as host_platform
-from concurrent.futures import ThreadPoolExecutor
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from build.errors import BuildFailed, OutputDiffers
 from build.graph.graph import Artefact
-from build.graph.jobs import Job
 from build.locks.pins import ToolchainPin
 from build.store.hashing import Entry, FileHash, sha256_bytes, tree_hash
+
+if TYPE_CHECKING:
+    from build.graph.jobs import Job
 
 NAME = "zig"
 BUILDER, VERSION = "toolchain", 1
@@ -46,7 +47,7 @@ class Wheel:
 
 def host() -> str:
     """This machine's platform, e.g. ``linux/amd64``."""
-    machine = host_platform.machine()
+    machine = os.uname().machine
     if machine not in MACHINES:
         raise BuildFailed(f"this machine is {machine}: twinfold builds on {' and '.join(MACHINES)}")
     return MACHINES[machine]
@@ -107,6 +108,8 @@ def describe(job: Job) -> None:
 
 def verify(root: Path, manifest: bytes, hash_file: FileHash) -> None:
     """Check every file that a manifest names; ``BuildFailed`` names the first that differs or is missing."""
+    from concurrent.futures import ThreadPoolExecutor
+
     lines = [line.rsplit(",", 2) for line in manifest.decode().splitlines()]
     with ThreadPoolExecutor(4) as pool:
         found = pool.map(lambda parts: _hash(root / parts[0], hash_file), lines)

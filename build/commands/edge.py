@@ -7,8 +7,9 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -177,8 +178,16 @@ def show_help(command: Any) -> int:
     return 0
 
 
+def is_program() -> bool:
+    """True where this process is `doit` itself, as its script or as ``python -m doit``, and nothing else lives in it."""
+    file = Path(str(getattr(sys.modules.get("__main__"), "__file__", "")))
+    return "doit" in {file.name, file.parent.name}
+
+
 def leave_now(code: int) -> None:
-    """End without waiting for doit's worker threads, which may sit on a queue for ever after an interrupt."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    """End without waiting: for doit's worker threads, which may sit on a queue for ever after an interrupt, or for the
+    interpreter to take itself apart, which is a tenth of a build that has nothing to do."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # its reader has gone
+            stream.flush()
     os._exit(code)

@@ -31,6 +31,13 @@ class Run(edge.Guarded, StockRun):  # type: ignore[misc] # doit is untyped
     name = "run"
     cmd_options = (*StockRun.cmd_options, *edge.NO_WAIT)
 
+    def parse_execute(self, in_args: list[str]) -> int:
+        """doit's entry to a command; all is written and closed when it comes back."""
+        code = super().parse_execute(in_args)
+        if edge.is_program():
+            edge.leave_now(code)
+        return code
+
     def execute(self, params: Any, args: list[str]) -> int:
         """Load the project, then run under the build lock."""
         gc.disable()  # a short process whose thousands of tasks all stay: the collector would only look for what is not there

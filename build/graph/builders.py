@@ -6,10 +6,13 @@ import json
 import shutil
 import sys
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from build.errors import BuildFailed
-from build.graph.jobs import Builder, Job
 from build.store import hashing
+
+if TYPE_CHECKING:
+    from build.graph.jobs import Builder, Job
 
 PYTHON = ("python", 1)
 PICK = ("pick", 1)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from build.artefacts import bundles, engine_source, git_source, hub_files, kits, overlay, rank_cache, served, sources, toolchain
+from build.artefacts import bundles, engine_source, git_source, hub_files, kits, rank_cache, served, sources, toolchain
 from build.errors import PinsMissing, UsageError
 from build.graph import targets
 from build.graph.builders import PYTHON
@@ -226,6 +226,8 @@ def _model(wanted: Wanted, lock: Lock, variant: str) -> tuple[Artefact, ...]:
     made = [model, engram, served.artefact("engram", engram, wanted.engram.files)]
     if variant != ABLIT:
         return (*made, served.artefact("checkpoint", model))
+    from build.artefacts import overlay
+
     over = hub_files.artefact("overlay-files", snapshot(lock, "overlay"))
     shards = overlay.artefact("overlay-shards", model.name, over.name)
     return (*made, over, shards, served.artefact("checkpoint", model, replaced=shards.name))

@@ -16,8 +16,8 @@ from build.store.hashing import FileHash
 from build.store.record import Record
 
 if TYPE_CHECKING:
-    from build.hub.cache import Shelf
     from build.hub.client import Connect, Hub
+    from build.hub.shelf import Shelf
 
 
 def _library() -> Hub:
@@ -33,8 +33,7 @@ DOCKER_SOCKET = "/var/run/docker.sock"
 class HubAccess:
     """The hub's cache on this machine, how to reach the hub, and where a person hears of it."""
 
-    folder: Path
-    git_blob: FileHash
+    shelf: Shelf
     connect: Connect = _library
     say: Callable[[str], None] = print
     show: Callable[[Callable[[], str]], None] = lambda _text: None
@@ -56,13 +55,6 @@ class Toolbox:
     hub: HubAccess
     kit_files: Path | None = None
     docker_socket: str = DOCKER_SOCKET
-
-    @property
-    def shelf(self) -> Shelf:
-        """The hub's cache, read with fingerprints."""
-        from build.hub.cache import Shelf  # only targets with hub files pay for it
-
-        return Shelf(self.hub.folder, self.hash_file, self.hub.git_blob)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from build.artefacts import toolchain
 from build.artefacts.rank_cache import WORLDS
@@ -18,18 +19,21 @@ from build.errors import BuildFailed, OutputDiffers, UsageError
 from build.graph import graph, targets
 from build.graph.builders import HUB, builder
 from build.graph.graph import Artefact, Resolved
-from build.graph.jobs import DOCKER_SOCKET, HubAccess, Job, Toolbox
 from build.graph.processes import Children
 from build.graph.report import Report
 from build.locks import lockfile
 from build.locks.pins import Lock
 from build.nodes.workers import Workers
-from build.settings import PREFIX, Places, Sources, load
+from build.settings import Places, Sources, load
 from build.store import durable, generations
 from build.store.fingerprints import Fingerprints
 from build.store.hashing import Entry, tree
 from build.store.record import Made, Record, record_of
 from build.store.store import Store
+
+if TYPE_CHECKING:  # what makes artefacts is loaded when there is one to make
+    from build.graph.jobs import Toolbox
+    from build.hub.shelf import Shelf
 
 CONFIG = "config.toml"
 
@@ -41,9 +45,7 @@ def open_project(
     unknown = sorted(set(flags) - {"target", "world", "state_dir", "ablit"})
     if unknown:
         raise UsageError(f"unknown variable {unknown[0]}=…: doit takes target, world, state_dir and ablit")
-    config = checkout / CONFIG
-    said = config.exists() or any(name.startswith(PREFIX) for name in environ)
-    loaded = load((Places, Workers), Sources(config, environ, flags), known() if said else frozenset())
+    loaded = load((Places, Workers), Sources(checkout / CONFIG, environ, flags), known)
     places: Places = loaded[Places].value
     return Project(checkout, places, places.state(environ), workers=loaded[Workers].value)
 
@@ -121,7 +123,7 @@ class Project:
             return True
         from build.artefacts import hub_files  # only targets with hub files pay for it
 
-        shelf = self.tools().shelf
+        shelf = self.shelf
         return hub_files.leads_to(self.state, shelf.folder) and not hub_files.problem(artefact.params, shelf)
 
     def make(self, name: str) -> Record:
@@ -172,6 +174,8 @@ class Project:
 
         ``cached``: compilers may use the state folder's cache, else an empty one.
         """
+        from build.graph.jobs import Job
+
         out = self.store.scratch.new(entry)
         work = out.with_name("work")
         work.mkdir()
@@ -193,8 +197,18 @@ class Project:
             return str(hub_files.OUTSIDE)
         return str(toolchain.installed_root()) if artefact.builder == toolchain.BUILDER else ""
 
+    @property
+    def shelf(self) -> Shelf:
+        """This node's cache of the hub, read with fingerprints."""
+        from build.hub.shelf import Shelf  # only targets with hub files pay for it
+
+        known = self.fingerprints
+        return Shelf(self.places.hub_cache, known.sha256, known.git_blob, known.at_hand)
+
     def tools(self, cache: Path | None = None) -> Toolbox:
         """What builders may use; ``cache`` in place of the state folder's own."""
+        from build.graph.jobs import DOCKER_SOCKET, HubAccess, Toolbox
+
         wheels = toolchain.installed_root()
         return Toolbox(
             self.checkout,
@@ -204,7 +218,7 @@ class Project:
             self.children,
             self.fingerprints.sha256,
             self.state,
-            HubAccess(self.places.hub_cache, self.fingerprints.git_blob, say=self.report.line, show=self.report.extra),
+            HubAccess(self.shelf, say=self.report.line, show=self.report.extra),
             self.places.kit_files,
             str(self.places.build_socket or DOCKER_SOCKET),
         )

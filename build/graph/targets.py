@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -233,5 +232,7 @@ def bundle(wanted: Served, world: int, target: str, site: Site) -> Artefact:
 
 def _no_target(folder: Path, target: str) -> str:
     there = sorted(p.stem for p in folder.glob("*.toml") if not p.stem.endswith(".lock"))
+    import difflib
+
     near = difflib.get_close_matches(target, there, n=1)
     return f"no target is called {target!r}: " + (f"did you mean {near[0]}?" if near else f"this checkout has {', '.join(there)}")

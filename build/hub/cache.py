@@ -9,75 +9,22 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from build.hub import files, layout, space
-from build.hub.files import GIT_BLOB, HubFile, Snapshot
+from build.hub import layout, space
+from build.hub.files import HubFile, Snapshot
 from build.hub.patience import Patience
+from build.hub.shelf import Shelf
 from build.store import durable
-from build.store.hashing import FileHash
 
 if TYPE_CHECKING:
     from build.hub.client import Connect
 
-ADOPTERS = 2  # large files hashed at once
 PATIENCE = Patience()
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """One wanted file as it is: ``result`` is ok, missing or damaged; ``found`` is the hash of a damaged one."""
-
-    file: HubFile
-    result: str
-    found: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Shelf:
-    """One cache. ``sha256`` and ``git_blob`` are how contents are hashed; a cache of fingerprints may stand behind them."""
-
-    folder: Path
-    sha256: FileHash
-    git_blob: FileHash = files.git_blob
-
-    def path(self, snapshot: Snapshot, file: HubFile) -> Path:
-        """A file's name in the snapshot."""
-        return layout.snapshot_folder(self.folder, snapshot.repo, snapshot.revision) / file.path
-
-    def blob(self, snapshot: Snapshot, file: HubFile) -> Path:
-        """Where its content belongs."""
-        return layout.repo_folder(self.folder, snapshot.repo) / "blobs" / file.proof.hex
-
-    def look(self, snapshot: Snapshot) -> tuple[State, ...]:
-        """Every wanted file, read and compared with what proves it (from the cache of fingerprints where untouched)."""
-        with ThreadPoolExecutor(ADOPTERS) as pool:
-            return tuple(pool.map(partial(self._look, snapshot), snapshot.files))
-
-    def _look(self, snapshot: Snapshot, file: HubFile) -> State:
-        path = self.path(snapshot, file)
-        if not path.exists():
-            path = self.blob(snapshot, file)  # a snapshot of another commit may have brought it
-        return state(path, file, self)
-
-
-def state(path: Path, file: HubFile, shelf: Shelf) -> State:
-    """One file against what proves it."""
-    try:
-        if not path.is_file():
-            return State(file, "missing")
-        if path.stat().st_size != file.size:
-            return State(file, "damaged", f"{path.stat().st_size} bytes, not {file.size}")
-        found = shelf.git_blob(path) if file.proof.kind == GIT_BLOB else shelf.sha256(path)
-    except FileNotFoundError:
-        return State(file, "missing")
-    return State(file, "ok") if found == file.proof.hex else State(file, "damaged", found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +85,8 @@ def _fetch(shelf: Shelf, snapshot: Snapshot, wanted: list[HubFile], means: Means
 
 def _together(work: Callable[[HubFile], None], some: list[HubFile], threads: int, stop: threading.Event) -> None:
     """Small files at once; the first failure ends them all."""
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(threads, "hub-file") as pool:
         jobs = [pool.submit(work, f) for f in some]
         try:
@@ -160,14 +109,3 @@ def _link(shelf: Shelf, snapshot: Snapshot, file: HubFile, *, again: bool) -> No
     fresh.symlink_to(layout.link_target(file.path, blob.name))
     fresh.rename(path)
     durable.sync_folder(path.parent)
-
-
-def outside_roots(shelf: Shelf, snapshot: Snapshot) -> Iterator[Path]:
-    """Folders beyond the cache that the snapshot's links end in: a container has to see these too."""
-    top = shelf.folder.resolve()
-    seen = set()
-    for file in snapshot.files:
-        real = shelf.path(snapshot, file).resolve()
-        if not real.is_relative_to(top) and real.parent not in seen:
-            seen.add(real.parent)
-            yield real.parent

@@ -13,8 +13,6 @@ from build.image.identity import ImageIdentity
 from build.image.layers import Layer, Placed
 from build.image.oci import Platform
 
-# Raised when the same inputs are to give another image; the build graph's keys hold it.
-VERSION = 1
 # A host that answers to no name on the network: a daemon that lacks the image never asks a registry for it.
 ENGINE_REPOSITORY = "localhost/twinfold/demo-engine"
 NATIVE_REPOSITORY = "localhost/twinfold/engine"

@@ -14,7 +14,7 @@ import time
 from contextlib import closing, suppress
 from pathlib import Path
 
-from build.hub.files import git_blob
+from build.hub.files import GIT_BLOB, git_blob
 from build.store.hashing import FileHash, sha256_file
 
 SMALL_BYTES = 64 * 1024
@@ -52,6 +52,15 @@ class Fingerprints:
     def git_blob(self, path: Path) -> str:
         """Hex git blob id of a regular file, in the same way."""
         return self._digest(path, "git:", git_blob)
+
+    def at_hand(self, path: Path, kind: str) -> str | None:
+        """A hash that takes no reading to speak of, by the kinds of :class:`build.hub.files.Proof`: of a small file, or known."""
+        work, prefix = (git_blob, "git:") if kind == GIT_BLOB else (sha256_file, "")
+        status = path.stat()
+        if status.st_size <= SMALL_BYTES:
+            return work(path)
+        with self._guard:
+            return self._load().get(prefix + self._identity(path, status))
 
     def _digest(self, path: Path, kind: str, work: FileHash) -> str:
         status = path.stat()

@@ -11,11 +11,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from build.artefacts import bundles
-from build.bundle import Bundle, from_json
 from build.errors import StoreDamaged, UsageError
 from build.store import durable
+
+if TYPE_CHECKING:  # a build only compares the names of bundles
+    from build.bundle import Bundle
 
 CURRENT = "current"
 
@@ -33,6 +36,8 @@ class Generation:
     @property
     def bundle(self) -> Bundle:
         """Read the bundle; ``StoreDamaged`` where it is gone or not readable."""
+        from build.bundle import from_json
+
         file = self.store / self.bundle_entry / bundles.FILE
         try:
             return from_json(file.read_text(encoding="utf-8"), str(file))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-import uuid
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,7 +32,7 @@ class Scratch:
             if self._folder is None:
                 self._folder = self._claim()
             folder = self._folder
-        made = folder / uuid.uuid4().hex[:12]
+        made = folder / os.urandom(6).hex()
         made.mkdir()
         return made / name
 
@@ -50,7 +49,7 @@ class Scratch:
     def _claim(self) -> Path:
         self._parent.mkdir(parents=True, exist_ok=True)
         while True:
-            folder = self._parent / f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
+            folder = self._parent / f"{os.getpid()}-{os.urandom(4).hex()}"
             fd = os.open(folder.with_suffix(LOCK), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             fcntl.flock(fd, fcntl.LOCK_EX)
             if os.fstat(fd).st_nlink:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from build.artefacts import hub_files, toolchain
 from build.errors import TwinfoldError
-from build.hub.cache import Shelf
+from build.hub.shelf import Shelf
 from build.store import durable, hashing, record
 from build.store.hashing import Entry
 from build.store.record import Record

@@ -16,10 +16,11 @@ import pytest
 
 from build.errors import BuildFailed, OutputDiffers, TwinfoldError
 from build.hub import layout, transfer
-from build.hub.cache import Shelf, Told, complete, outside_roots
+from build.hub.cache import Told, complete
 from build.hub.client import LibraryHub
 from build.hub.files import Snapshot, from_tree
 from build.hub.patience import Patience
+from build.hub.shelf import Shelf, outside_roots
 from build.store.hashing import sha256_file
 from tests.testing.hub import TOKEN, Repo, Sparse, TestHub
 from tests.testing.hub import sha256 as content_sha256
@@ -265,7 +266,8 @@ def test_a_disk_that_is_too_small_is_told_before_a_byte_is_fetched(
 KILLED = """
 import sys
 from pathlib import Path
-from build.hub.cache import Shelf, Told, complete
+from build.hub.cache import Told, complete
+from build.hub.shelf import Shelf
 from build.hub.client import LibraryHub
 from build.hub.files import HubFile, Proof, Snapshot
 from build.hub.patience import Patience

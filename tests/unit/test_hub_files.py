@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from build.errors import BuildFailed
-from build.hub import extents, files, layout, progress, space
-from build.hub.cache import Shelf, state
+from build.hub import extents, files, layout, progress, space, survey
 from build.hub.extents import Extents
 from build.hub.files import HubFile, Proof, Snapshot
-from build.hub.layout import Name
 from build.hub.patience import Patience
+from build.hub.shelf import Shelf, state
+from build.hub.survey import Name
 from build.store.hashing import sha256_file
 from tests.testing.cases import case
 
@@ -40,7 +40,7 @@ def test_links_of_a_cache_are_followed_to_where_they_end() -> None:
     one = case("hub-cache-links-outside")
     rows = [line.split("\t") for line in one.text("input-listing.tsv").splitlines()]
     names = [Name(kind, int(size), path, target) for kind, size, path, target in rows]
-    found = layout.survey(one.given["mounted"], one.given["pinned_revision"], names)
+    found = survey.survey(one.given["mounted"], one.given["pinned_revision"], names)
 
     assert found.revision_found
     assert list(found.inside) == one.expect["resolves_inside"]
@@ -48,7 +48,7 @@ def test_links_of_a_cache_are_followed_to_where_they_end() -> None:
     assert [t for _, t in found.outside] == one.expect["outside_target"]
     assert list(found.incomplete) == one.expect["incomplete"]
     assert found.copied_bytes == one.expect["bytes_a_copy_without_following_links_ships"]
-    assert not layout.survey(one.given["mounted"], "2" * 40, names).revision_found
+    assert not survey.survey(one.given["mounted"], "2" * 40, names).revision_found
 
 
 def test_of_the_engram_only_what_is_needed_is_asked_for(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_a_slow_poll_would_never_see_that_collapse() -> None:
     from build.settings import Sources, load
 
     with pytest.raises(Exception, match=r"0\.02 to 0\.5"):
-        load([Memory], Sources(None, {}, {"sample_period_s": 1.0}), frozenset())
+        load([Memory], Sources(None, {}, {"sample_period_s": 1.0}))
 
 
 def test_the_soft_floor_gives_a_grace_period_and_forgets_a_breach_that_ended() -> None:

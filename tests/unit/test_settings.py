@@ -25,7 +25,7 @@ def loaded(
         assert tmp is not None
         file = tmp / "config.toml"
         file.write_text(toml, encoding="utf-8")
-    return load(GROUPS, Sources(file, environ or {}, flags), names(Places))[group]
+    return load(GROUPS, Sources(file, environ or {}, flags), lambda: names(Places))[group]
 
 
 def test_defaults_are_the_recipes_where_it_has_them() -> None:
@@ -129,7 +129,7 @@ def test_a_broken_file_is_one_clear_line(tmp_path: Path, content: bytes, says: s
     file = tmp_path / "config.toml"
     file.write_bytes(content)
     with pytest.raises(UsageError, match=says) as caught:
-        load(GROUPS, Sources(file), names(Places))
+        load(GROUPS, Sources(file), lambda: names(Places))
     assert str(file) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -138,18 +138,18 @@ def test_a_broken_file_is_one_clear_line(tmp_path: Path, content: bytes, says: s
 def test_what_is_no_file_of_settings_is_refused_at_once(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / "config.toml")
     with pytest.raises(UsageError, match=r"config.toml (is no file of settings|cannot be read)"):
-        load(GROUPS, Sources(tmp_path / "config.toml"), names(Places))
+        load(GROUPS, Sources(tmp_path / "config.toml"), lambda: names(Places))
 
 
 @pytest.mark.parametrize("target", ["../../etc/passwd", "/etc", "", "a b", "x" * 3000, "\udcff", "a\nb"])
 def test_a_target_is_a_plain_name(target: str) -> None:
     with pytest.raises(UsageError, match="target = "):
-        load([Places], Sources(None, {}, {"target": target}), names(*GROUPS))
+        load([Places], Sources(None, {}, {"target": target}), lambda: names(*GROUPS))
 
 
 def test_a_home_that_is_not_known_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="home folder that is known here"):
-        load([Places], Sources(None, {}, {"state_dir": "~nobody-of-that-name/x"}), names(*GROUPS))
+        load([Places], Sources(None, {}, {"state_dir": "~nobody-of-that-name/x"}), lambda: names(*GROUPS))
 
     def nobody(_self: Path) -> Path:
         raise RuntimeError("Could not determine home directory.")
@@ -160,9 +160,9 @@ def test_a_home_that_is_not_known_is_one_clear_line(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_missing_file_and_one_with_a_byte_order_mark_are_fine(tmp_path: Path) -> None:
-    assert load([Serve], Sources(tmp_path / "none.toml"), names(*GROUPS))[Serve].value == Serve()
+    assert load([Serve], Sources(tmp_path / "none.toml"), lambda: names(*GROUPS))[Serve].value == Serve()
     (tmp_path / "config.toml").write_bytes(b"\xef\xbb\xbfport = 9\r\n")
-    assert load([Serve], Sources(tmp_path / "config.toml"), names(*GROUPS))[Serve].value.port == 9
+    assert load([Serve], Sources(tmp_path / "config.toml"), lambda: names(*GROUPS))[Serve].value.port == 9
 
 
 def test_engine_variables_are_a_table_of_the_file_only(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ values = scalars | st.lists(scalars, max_size=2) | st.dictionaries(st.text(max_s
 def test_any_value_is_taken_or_refused_in_one_line(key: str, value: object) -> None:
     said = None
     try:
-        load(GROUPS, Sources(None, {}, {key: value}), names(Places))
+        load(GROUPS, Sources(None, {}, {key: value}), lambda: names(Places))
     except UsageError as error:
         said = str(error)
     assert said is None or (key in said and len(said.splitlines()) == 1)

@@ -235,6 +235,11 @@ class Places:
         return (self.state_dir or default_state_dir(environ)).absolute()
 
     @property
+    def variant(self) -> str:
+        """The variant of the checkpoint that is meant, as bundles name it."""
+        return "ablit" if self.ablit else "base"
+
+    @property
     def hub_cache(self) -> Path:
         """The hub's cache, absolute. HF_HOME does not move it: a service manager's would win over the configuration unseen."""
         return (self.hf_cache or Path("~/.cache/huggingface/hub").expanduser()).absolute()

@@ -249,9 +249,9 @@ def _endpoint(args: Namespace, one: Configuration) -> Any:
 
 def _question(args: Namespace, one: Configuration, otherwise: tuple[str, str]) -> tuple[str, str]:
     """The bundle's own question where the gang of this state folder is asked."""
-    from build.store.generations import current_or_none
+    from build.store.generations import chosen_or_none
 
-    generation = None if args.url else current_or_none(one.state_dir, one.places.target)
+    generation = None if args.url else chosen_or_none(one.state_dir, one.places.target, one.places.variant)
     return generation.bundle.smoke if generation else otherwise
 
 

@@ -27,7 +27,7 @@ def fill(project: Project) -> None:
     """Bring the current bundle's files and image to every worker."""
     if not project.workers.worker.split():
         raise UsageError("`worker` names no host to bring anything to: set it in config.toml")
-    bundle = generations.current(project.state, project.target).bundle
+    bundle = generations.chosen(project.state, project.target, project.places.variant).bundle
 
     def one(replica: Replica, bundle: Bundle) -> None:
         platform = replica.place().platform
@@ -93,9 +93,11 @@ def collect(project: Project, keep: int, *, dry_run: bool) -> None:
 
 
 def _bundle(project: Project) -> Bundle | None:
-    """The current one, whose node tool is used; None where nothing was built, or no worker is named."""
-    current = generations.current_or_none(project.state, project.target) if project.workers.worker.split() else None
-    return current.bundle if current else None
+    """The one that a launch takes, whose node tool is used; None where nothing was built, or no worker is named."""
+    if not project.workers.worker.split():
+        return None
+    taken = generations.chosen_or_none(project.state, project.target, project.places.variant)
+    return taken.bundle if taken else None
 
 
 def _read(file: Path) -> Bundle:

@@ -249,7 +249,7 @@ class Project:
         self.store.close()
 
     def _artefacts(self) -> tuple[Artefact, ...]:
-        site = targets.Site(self.checkout, self.host, self.fingerprints.sha256, "ablit" if self.places.ablit else "base")
+        site = targets.Site(self.checkout, self.host, self.fingerprints.sha256, self.places.variant)
         if targets.is_checkpoint(self.checkout, self.target):
             from build.graph import dsv41
 

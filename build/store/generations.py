@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from build.artefacts import bundles
-from build.errors import StoreDamaged, UsageError
+from build.errors import Refused, StoreDamaged, TwinfoldError, UsageError
 from build.store import durable
 
 if TYPE_CHECKING:  # a build only compares the names of bundles
@@ -63,6 +63,29 @@ def current_or_none(state_dir: Path, target: str) -> Generation | None:
     try:
         return current(state_dir, target)
     except (UsageError, StoreDamaged):
+        return None
+
+
+def chosen(state_dir: Path, target: str, variant: str) -> Generation:
+    """The generation that whoever wants ``variant`` takes: the current one, or where that is of the other, the newest of its own.
+
+    ``UsageError`` where nothing was built yet, ``Refused`` where nothing of that variant was.
+    """
+    here = current(state_dir, target)
+    if here.bundle.variant == variant:
+        return here
+    own = [g for g in every(state_dir, target) if g.bundle_entry != here.bundle_entry and g.bundle.variant == variant]
+    if not own:
+        ablit = int(variant != "base")
+        raise Refused(f"target {target} has no generation of its {variant} variant: run `doit target={target} ablit={ablit}`")
+    return own[-1]
+
+
+def chosen_or_none(state_dir: Path, target: str, variant: str) -> Generation | None:
+    """The same, where "none that can be read" is an answer."""
+    try:
+        return chosen(state_dir, target, variant)
+    except TwinfoldError:
         return None
 
 

@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path, PurePosixPath
 
 from build.bundle import Bundle, Needs
-from build.errors import TwinfoldError, UsageError
+from build.errors import UsageError
 from build.nodes import node as nodes
 from build.nodes import workers as forms
 from build.nodes.hosts import HEAD, Host, hosts
@@ -173,12 +173,8 @@ class Inquiry:
 
 def inquire(one: Configuration) -> Inquiry:
     """The inquiry of these settings. ``UsageError`` where a worker is named in a form that cannot work."""
-    generation = generations.current_or_none(one.state_dir, one.places.target)
-    try:
-        world = generation.bundle.world_size if generation else None
-    except TwinfoldError:
-        generation, world = None, None
-    found = _hosts(one, world)
+    generation = generations.chosen_or_none(one.state_dir, one.places.target, one.places.variant)
+    found = _hosts(one, generation.bundle.world_size if generation else None)
     return Inquiry(one, generation, found, {host.name: _address(one, host) for host in found if host.target})
 
 

@@ -134,7 +134,7 @@ def _workers(one: Configuration, say: Say) -> list[Worker]:
         return []
     from supervisor.fleet.worker import Worker
 
-    generation = generations.current_or_none(one.state_dir, one.places.target)
+    generation = generations.chosen_or_none(one.state_dir, one.places.target, one.places.variant)
     # without a generation nothing can be launched, and what is left on the workers is found all the same
     world = generation.bundle.world_size if generation else len(one.workers.worker.split()) + 1
     found = hosts(one.workers, world)

@@ -8,13 +8,14 @@ from pathlib import Path
 from build.bundle import Bundle, StoreRef
 from build.errors import StoreDamaged, UsageError
 from build.nodes.hosts import HEAD, Host, hosts, nodes_of
+from build.store import generations
 from supervisor.configuration import Configuration
 from supervisor.doctor.links import Links
 from supervisor.engine.contract import RankCommand, RankPaths, gang_commands, spec_hash
 from supervisor.engine.facts import connectable
 from supervisor.fleet import address
 from supervisor.fleet.site import Site
-from supervisor.gang.outside import of_variant, outside_mounts
+from supervisor.gang.outside import outside_mounts
 from supervisor.memory.ladder import Ladder
 from supervisor.memory.needs import node_plan
 from supervisor.memory.plan import NodePlan, choose_context
@@ -243,9 +244,9 @@ def fresh_s(probes: Probes) -> float:
 
 
 def blueprint(configuration: Configuration) -> Blueprint:
-    """The blueprint of the current generation; an error that says to run ``doit`` where there is none."""
-    workers = configuration.workers
-    generation = of_variant(configuration)
+    """The blueprint of the variant's generation; an error that says to run ``doit`` where there is none."""
+    workers, places = configuration.workers, configuration.places
+    generation = generations.chosen(configuration.state_dir, places.target, places.variant)
     found = hosts(workers, generation.bundle.world_size)
     if len(found) > 1 and configuration.serve.runner != "docker":
         raise UsageError(f"worker = {workers.worker}: ranks on other hosts run in containers: set runner to docker")

@@ -1,4 +1,4 @@
-"""What a launch needs beside the store's entries: the hub's cache in containers, and the generation of the variant asked for."""
+"""What a launch needs beside the store's entries: the hub's cache in containers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,7 @@ from pathlib import Path
 from build.artefacts import served
 from build.artefacts.hub_files import OUTSIDE
 from build.bundle import StoreRef
-from build.errors import Refused
-from build.store import generations
-from build.store.generations import Generation
 from build.store.hashing import walk
-from supervisor.configuration import Configuration
-
-VARIANTS = {False: "base", True: "ablit"}  # by the setting ablit
 
 
 def outside_mounts(store: Path, refs: Iterable[StoreRef], node_store: Path) -> tuple[tuple[Path, str], ...]:
@@ -32,17 +26,3 @@ def outside_mounts(store: Path, refs: Iterable[StoreRef], node_store: Path) -> t
     ends = {path.resolve().parent for folder in out for path, _ in walk(folder) if path.is_symlink()}
     beyond = sorted(str(e) for e in ends if not e.is_relative_to(cache) and not e.is_relative_to(store.resolve()))
     return ((cache, f"/{OUTSIDE}"), *((Path(e), e) for e in beyond))
-
-
-def of_variant(configuration: Configuration) -> Generation:
-    """The current generation; where that is of the other variant than the settings ask for, the newest of theirs."""
-    state, target = configuration.state_dir, configuration.places.target
-    wanted = VARIANTS[configuration.places.ablit]
-    here = generations.current(state, target)
-    if here.bundle.variant == wanted:
-        return here
-    found = [g for g in generations.every(state, target) if g.bundle.variant == wanted]
-    if not found:
-        said = f"ablit={int(configuration.places.ablit)}"
-        raise Refused(f"target {target} has no generation of its {wanted} variant: run `doit target={target} {said}`")
-    return found[-1]

@@ -57,8 +57,8 @@ class Publisher(Watcher):
 
 
 def newer_generation(view: View, state_dir: Path) -> int | None:
-    """The current generation's number where the gang serves another."""
+    """The number of the generation that a restart would take, where the gang serves another."""
     if view.serving is None:
         return None
-    current = generations.current_or_none(state_dir, view.serving.target)
-    return current.number if current and current.bundle_entry != view.serving.bundle_entry else None
+    waiting = generations.chosen_or_none(state_dir, view.serving.target, view.serving.bundle.variant)
+    return waiting.number if waiting and waiting.bundle_entry != view.serving.bundle_entry else None

@@ -16,11 +16,13 @@ from urllib.request import Request, urlopen
 import pytest
 
 from build.store import generations
+from supervisor.status.text import OTHER_VARIANT
 from tests.testing import checkpoint
 from tests.testing.checkpoint import TARGET
 from tests.testing.demo import built_store
 from tests.testing.hub import TOKEN, TestHub
 from tests.testing.standin import free_port, wait_for
+from tests.testing.supervised import Supervised
 
 pytestmark = pytest.mark.timeout(1800)
 BUILD_LIMIT_S = 1200
@@ -147,6 +149,53 @@ def test_both_variants_are_built_from_the_hub_and_served(site: Site) -> None:
         assert made(out) == set()
         assert generations.current(site.state, TARGET).bundle.variant == ("ablit" if variant else "base")
     assert len(site.hub.asked(".safetensors")) > 0
+
+
+@pytest.fixture
+def gang(site: Site, tmp_path: Path) -> Iterator[Supervised]:
+    """A supervisor over both variants' generations."""
+    site.build("-n", "2", ablit=True)
+    site.build("-n", "2")
+    one = Supervised(site.state, tmp_path, target=TARGET, runner="process", context=4096)
+    one.env.pop("ABLIT", None)
+    yield one
+    one.close()
+
+
+def stored(state: Path) -> list[str]:
+    """All that was ever built or numbered."""
+    return sorted(str(p) for part in ("store", "generations") for p in (state / part).glob("*/*"))
+
+
+def test_a_restart_goes_to_the_variant_and_back_and_builds_nothing(site: Site, gang: Supervised) -> None:
+    before = stored(site.state)
+    gang.start().wait_ready()
+    for launch, (ablit, variant) in enumerate((("1", "ablit"), ("0", "base"), ("1", "ablit")), 2):
+        done = gang.command("restart", ABLIT=ablit)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert f"ablit: {ablit == '0'} -> {ablit == '1'} (environment ABLIT)" in done.stdout
+        assert gang.wait_state("serving", launch)["variant"] == variant
+        assert (OTHER_VARIANT in gang.command("status").stdout) == (variant == "ablit")
+    assert stored(site.state) == before
+
+
+def test_a_rank_of_the_other_variant_is_never_taken_into_a_gang(site: Site, gang: Supervised) -> None:
+    bundles = {v: generations.chosen(site.state, TARGET, v).bundle for v in ("base", "ablit")}
+    gang.start().wait_ready()
+    left = gang.pids()
+    gang.running.kill()
+    gang.running.wait()
+    gang.env["ABLIT"] = "1"
+    gang.start().wait_ready()
+    ranks = gang.pids()
+    assert len(ranks) == 2
+    assert set(ranks.values()).isdisjoint(left.values())
+    for rank, pid in ranks.items():
+        told = (Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()).decode()
+        assert bundles["ablit"].rank_caches[rank].entry in told
+        assert not any(ref.entry in told for ref in bundles["base"].rank_caches)
+    for pid in left.values():
+        assert not Path(f"/proc/{pid}/exe").exists()
 
 
 def test_of_the_original_checkpoint_only_the_engrams_files_are_asked_for(site: Site) -> None:

@@ -40,7 +40,7 @@ def built(state: Path, needs: Needs = REAL, target: str = "dsv41") -> None:
     ref = {name: StoreRef(entry) for name, entry in ENTRIES.items()}
     bundle = Bundle(
         target=target,
-        variant="plain",
+        variant="base",
         served_name="test",
         world_size=2,
         window_tokens=65536,

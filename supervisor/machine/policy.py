@@ -19,6 +19,28 @@ def pause_s(policy: Policy, failures: int) -> float:
     return full * (1.0 - 0.25 * random.Random(f"{policy.seed}:{failures}").random())  # noqa: S311 - spreads load, guards nothing
 
 
+GOES_ON = frozenset({After.PAUSE, After.RELAUNCH})  # a gang is wanted again
+GATE_PAUSE_MAX_S = 30.0  # a gate that refuses has started nothing, and looking again costs little
+
+
+def rest_s(state: State) -> float:
+    """The pause that a launch's end calls for, by its reason: after a refused gate it grows with the refusals alone."""
+    if state.reason is Reason.GATE:
+        return min(GATE_PAUSE_MAX_S, pause_s(state.policy, state.refusals))
+    return pause_s(state.policy, state.failures)
+
+
+def after_refusal(policy: Policy) -> tuple[After, int]:
+    """What follows a gate that refused a gang which has run: another look, without end, since no rank was started.
+
+    A worker that is away for an hour, or memory that somebody holds for a night, must not end the service. The end comes only
+    where one launch was all that was asked (4), or no restart is wanted (5).
+    """
+    if policy.once:
+        return After.FAIL, 4
+    return (After.FAIL, 5) if policy.restart_limit == 0 else (After.PAUSE, 0)
+
+
 def after_failure(policy: Policy, failures: int, hopeless: bool) -> tuple[After, int]:
     """What follows the ``failures``-th failure in a row, and the exit code where that is the end.
 
@@ -58,8 +80,10 @@ def _ending_wake_s(state: State) -> float:
     """The nearer of the phase's own limit and the next reminder to ranks that stay."""
     policy = state.policy
     if state.phase is Phase.CLEARING:
-        limit_s = state.since_s + policy.kill_limit_s
-        return limit_s if state.collecting else min(limit_s, state.killed_at_s + policy.kill_again_s)
+        limit_s, again_s = state.since_s + policy.kill_limit_s, state.killed_at_s + policy.kill_again_s
+        if state.collecting:
+            return limit_s
+        return again_s if state.stuck and state.after in GOES_ON else min(limit_s, again_s)
     force_s = state.since_s + policy.stop_timeout_s
     if state.head_gone_s is None or state.up <= state.terminated:
         return force_s

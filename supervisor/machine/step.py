@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from supervisor.machine.policy import after_failure, counted, pause_s
+from supervisor.machine.policy import GOES_ON, after_failure, after_refusal, counted, rest_s
 from supervisor.machine.types import (
     After,
     Announce,
@@ -130,7 +130,7 @@ def _gate_passed(state: State, event: GatePassed) -> Step:
     if state.phase is not Phase.GATING:
         return _unused(state, event)
     followers = range(state.policy.world_size - 1, 0, -1)
-    state = _enter(state, Phase.LAUNCHING, event.at_s, launched=True)
+    state = _enter(state, Phase.LAUNCHING, event.at_s, launched=True, refusals=0)
     return _order(state, tuple(followers) or (0,))
 
 
@@ -139,8 +139,7 @@ def _gate_refused(state: State, event: GateRefused) -> Step:
         return _unused(state, event)
     if not state.launched:
         return _enter(state, Phase.STOPPED, event.at_s, exit_code=event.exit_code), (Finish(event.exit_code, event.why),)
-    state = _failed(state, Reason.GATE, event.why, hopeless=False)
-    return _next(state, event.at_s)
+    return _next(_refused(state, event.why), event.at_s)
 
 
 def _rank_started(state: State, event: RankStarted) -> Step:
@@ -292,7 +291,7 @@ def _policy_changed(state: State, event: PolicyChanged) -> Step:
     policy = replace(event.policy, world_size=state.policy.world_size)
     resume_at_s = state.resume_at_s
     if state.phase is Phase.PAUSING:
-        resume_at_s = state.since_s + pause_s(policy, state.failures)
+        resume_at_s = state.since_s + rest_s(replace(state, policy=policy))
     return replace(state, policy=policy, resume_at_s=resume_at_s), ()
 
 
@@ -345,17 +344,28 @@ def _draining_tick(state: State, at_s: float) -> Step:
 
 
 def _clearing_tick(state: State, at_s: float) -> Step:
-    """Kill again what still lives; give up on what cannot be killed, go on where only the logs hang."""
+    """Kill again what still lives; go on where only the logs hang.
+
+    A rank that resists, or whose node cannot be reached, is the end only where nothing is to follow: a gang that shall come back
+    waits for it, since a worker that boots or a link that is mended says sooner or later that the rank is gone.
+    """
     over = _due(at_s, state.since_s, state.policy.kill_limit_s)
     if state.collecting:
         return _collected(state, Collected(at_s, state.launch, "saving the logs took too long")) if over else (state, ())
-    if over:
-        stuck = ", ".join(f"rank {rank}" for rank in sorted(state.alive))
-        why = f"{stuck} could not be ended within {state.policy.kill_limit_s:g} s: end it by hand, then start again"
+    if over and state.after not in GOES_ON:
+        why = f"{_resisting(state)}: end it by hand, then start again"
         return _enter(state, Phase.GAVE_UP, at_s, exit_code=5), (Finish(5, why),)
+    if over and not state.stuck:
+        said = f"{_resisting(state)}: trying on, and nothing starts before it is gone"
+        return replace(state, stuck=True, detail=f"{state.detail}; {_resisting(state)}"), (Note(said, "error"),)
     if not _due(at_s, state.killed_at_s, state.policy.kill_again_s):
         return state, ()
     return replace(state, killed_at_s=at_s), _kills(state)
+
+
+def _resisting(state: State) -> str:
+    ranks = ", ".join(f"rank {rank}" for rank in sorted(state.alive))
+    return f"{ranks} could not be ended within {state.policy.kill_limit_s:g} s"
 
 
 def _enter(state: State, phase: Phase, at_s: float, **changes: Any) -> State:
@@ -368,6 +378,7 @@ def _gate(state: State, at_s: float) -> Step:
         policy=state.policy,
         launch=state.launch + 1,
         failures=state.failures,
+        refusals=state.refusals,
         restarts=state.restarts,
         served=state.served,
         launched=state.launched,
@@ -392,6 +403,14 @@ def _failed(state: State, reason: Reason, detail: str, hopeless: bool) -> State:
     failures = state.failures + 1
     after, exit_code = after_failure(state.policy, failures, hopeless)
     return replace(_ending(state, after, reason, detail), failures=failures, exit_code=exit_code)
+
+
+def _refused(state: State, why: str) -> State:
+    """A gate that lets nothing through counts apart from launches that failed: nothing was started."""
+    after, exit_code = after_refusal(state.policy)
+    restarts = counted(state.restarts, Reason.GATE) if after is After.PAUSE else state.restarts
+    state = replace(_ending(state, after, Reason.GATE, why), refusals=state.refusals + 1)
+    return replace(state, exit_code=exit_code, restarts=restarts)
 
 
 def _fail(state: State, at_s: float, reason: Reason, detail: str, hopeless: bool = False) -> Step:
@@ -433,13 +452,20 @@ def _next(state: State, at_s: float) -> Step:
         case After.FAIL:
             return _enter(state, Phase.GAVE_UP, at_s), (Finish(state.exit_code, _last_words(state)),)
         case After.PAUSE:
-            pause = pause_s(state.policy, state.failures)
-            note = Note(f"next launch in {pause:.1f} s (failure {state.failures} of {state.policy.restart_limit} in a row)")
-            return _enter(state, Phase.PAUSING, at_s, resume_at_s=at_s + pause), (note,)
+            pause = rest_s(state)
+            return _enter(state, Phase.PAUSING, at_s, resume_at_s=at_s + pause), _told_pause(state, pause)
+
+
+def _told_pause(state: State, pause: float) -> tuple[Note, ...]:
+    if state.reason is Reason.GATE:
+        return (Note(f"no launch: {state.detail}; the next look is in {pause:.1f} s", "warning"),)
+    return (Note(f"next launch in {pause:.1f} s (failure {state.failures} of {state.policy.restart_limit} in a row)"),)
 
 
 def _last_words(state: State) -> str:
     ended = f"{state.reason}: {state.detail}" if state.detail else f"{state.reason}"
+    if state.reason is Reason.GATE:
+        return f"the launch was refused: {state.detail}"
     if state.exit_code == 5:
         return f"gave up after {state.failures} failures in a row; the last: {ended}"
     return f"the launch failed: {ended}"

@@ -83,7 +83,8 @@ class State:
     """The whole state of the gang.
 
     ``starting`` ranks were ordered and have not reported, ``up`` ranks run, ``loaded`` ranks have logged so. ``failures``
-    counts failed launches since the gang was last stable; ``restarts`` counts every replacement by reason and never falls.
+    counts failed launches since the gang was last stable, ``refusals`` gates in a row that let no launch through; ``restarts``
+    counts every replacement by reason and never falls. ``stuck``: it was said that a rank resists being ended.
     """
 
     policy: Policy
@@ -103,6 +104,8 @@ class State:
     detail: str = ""
     exit_code: int = 0
     failures: int = 0
+    refusals: int = 0
+    stuck: bool = False
     resume_at_s: float = 0.0
     restarts: tuple[tuple[Reason, int], ...] = ()
     served: bool = False  # some launch of this supervisor has served

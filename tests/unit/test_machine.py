@@ -238,12 +238,49 @@ def test_a_launch_that_is_not_ready_in_time_is_replaced() -> None:
     assert (state.reason, effects) == (Reason.NOT_READY, [KillRank(1, 0), KillRank(1, 1)])
 
 
-def test_a_rank_that_cannot_be_killed_is_killed_again_and_then_given_up() -> None:
-    state, _ = run(serving(), Stalled(5.0, 1, "hang"), RankExited(5.0, 1, 0, "signal 9"))
+def test_a_stop_gives_up_on_a_rank_that_cannot_be_killed() -> None:
+    state, _ = run(serving(), StopAsked(5.0, force=True), RankExited(5.0, 1, 0, "signal 9"))
     assert run(state, Tick(7.0))[1] == [KillRank(1, 1)]
     state, effects = run(state, Tick(35.0))
     assert state.phase is Phase.GAVE_UP
     assert effects == [Finish(5, "rank 1 could not be ended within 30 s: end it by hand, then start again")]
+
+
+def test_a_gang_that_shall_come_back_waits_for_a_rank_that_is_out_of_reach() -> None:
+    state, _ = run(serving(), Stalled(5.0, 1, "hang"), RankExited(5.0, 1, 0, "signal 9"))
+    state, told = step(state, Tick(35.0))
+    assert (state.phase, state.detail) == (Phase.CLEARING, "hang; rank 1 could not be ended within 30 s")
+    assert told == (Note("rank 1 could not be ended within 30 s: trying on, and nothing starts before it is gone", "error"),)
+    for _ in range(500):
+        state, effects = run(state, Tick(wake_at_s(state) or 0.0))
+        assert (state.phase, effects) == (Phase.CLEARING, [KillRank(1, 1)])
+    assert state.killed_at_s > 1000.0
+    state, _ = run(state, RankExited(2000.0, 1, 1, "signal 9"), Collected(2001.0, 1))
+    assert state.phase is Phase.PAUSING
+    assert run(state, Tick(state.resume_at_s))[1] == [Gate(2)]
+
+
+def test_a_stop_ends_the_waiting_for_a_rank_that_is_out_of_reach() -> None:
+    state, _ = run(serving(), Stalled(5.0, 1, "hang"), RankExited(5.0, 1, 0, "x"), Tick(35.0), Tick(500.0), StopAsked(501.0))
+    assert wake_at_s(state) == 35.0
+    assert run(state, Tick(501.0))[1] == [Finish(5, "rank 1 could not be ended within 30 s: end it by hand, then start again")]
+
+
+def test_gates_that_refuse_are_looked_at_again_without_end_and_cost_no_restart() -> None:
+    state, _ = run(serving(), RankExited(5.0, 1, 1, "x"), RankExited(5.0, 1, 0, "x"), Collected(5.0, 1))
+    for _ in range(20 * POLICY.restart_limit):
+        state, _ = run(state, Tick(state.resume_at_s), GateRefused(state.resume_at_s + 1.0, state.launch + 1, "no answer"))
+        assert (state.phase, state.failures) == (Phase.PAUSING, 1)
+        assert state.resume_at_s - state.since_s <= 30.0
+    state, _ = run(state, Tick(state.resume_at_s), GatePassed(state.resume_at_s, state.launch + 1))
+    assert (state.phase, state.refusals) == (Phase.LAUNCHING, 0)
+
+
+@pytest.mark.parametrize(("policy", "code"), [(replace(POLICY, once=True), 4), (replace(POLICY, restart_limit=0), 5)])
+def test_a_refused_gate_is_the_end_where_nothing_more_was_asked(policy: Policy, code: int) -> None:
+    state, _ = run(serving(policy), RestartAsked(5.0), *[RankExited(6.0, 1, rank, "exit 0") for rank in (0, 1)])
+    state, _ = run(state, Collected(6.0, 1))
+    assert run(state, GateRefused(7.0, 2, "memory"))[1] == [Finish(code, "the launch was refused: memory")]
 
 
 def test_saving_logs_that_hangs_does_not_hold_up_the_gang() -> None:

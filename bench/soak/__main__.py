@@ -1,0 +1,97 @@
+"""``python -m bench.soak``: the fault matrix, or with ``--minutes`` a mixed soak. As root; also as ``doit soak``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.soak import mixed, page
+from bench.soak.fault import Fault
+from bench.soak.kinds import BY_NAME, KINDS
+from bench.soak.rig import CLIENTS, Rig, say
+from bench.soak.table import Circumstances, summary
+from bench.soak.trial import Outcome, trial
+from tests.testbed import bed
+from tests.testbed.layout import Layout
+
+LOCK_WAIT_S = 600.0
+
+
+def main() -> int:
+    """1 where a trial did not hold; 3 where no testbed can be made."""
+    args = _parser().parse_args()
+    if reason := bed.why_not():
+        print(f"error: {reason}", file=sys.stderr)
+        return 3
+    unknown = [name for name in args.kinds if name not in BY_NAME]
+    if unknown:
+        print(f"error: no kind is called {unknown[0]!r}: `--list` shows them", file=sys.stderr)
+        return 2
+    if args.list:
+        print("\n".join(one.name for one in KINDS))
+        return 0
+    kinds = [BY_NAME[name] for name in args.kinds] or list(KINDS)
+    with rig(args.seed, args.keep) as made:
+        if args.minutes:
+            return mixed.soak(made, kinds, args.minutes * 60.0, args.every, args.page)
+        outcomes = list(matrix(made, kinds, args.trials, args.within * 60.0))
+        at = Circumstances(args.seed, CLIENTS, os.cpu_count() or 0, os.getloadavg()[0])
+        say(summary(outcomes, at))
+        if args.page:
+            page.write_matrix(args.page, outcomes, at)
+        return 0 if outcomes and not any(one.complaints for one in outcomes) else 1
+
+
+@contextmanager
+def rig(seed: int, keep: Path | None) -> Iterator[Rig]:
+    """A testbed of its own with a gang that serves."""
+    layout = Layout.here(os.environ)
+    with bed.locked(layout, LOCK_WAIT_S), tempfile.TemporaryDirectory(prefix="tf-soak-") as made:
+        folder = keep or Path(made)
+        folder.mkdir(parents=True, exist_ok=True)
+        testbed = bed.up(layout, keep=False)
+        try:
+            one = Rig(testbed, folder, seed)
+            try:
+                yield one
+            finally:
+                one.close()
+        finally:
+            bed.down(layout)
+
+
+def matrix(made: Rig, kinds: list[Fault], trials: int, within_s: float) -> Iterator[Outcome]:
+    """Round after round over all kinds, each round in another order; it ends early where the time is up."""
+    began_s = time.monotonic()
+    for number in range(1, trials + 1):
+        for fault in made.chance.sample(kinds, len(kinds)):
+            if within_s and time.monotonic() - began_s > within_s:
+                return
+            outcome = trial(made, fault)
+            say(f"[{number}] {outcome}")
+            yield outcome
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
+    parser.add_argument("--trials", type=int, default=20, help="trials of each kind (20)")
+    parser.add_argument("--kinds", type=json.loads, default=[], help="a JSON list of kinds (all)")
+    parser.add_argument("--within", type=float, default=0.0, metavar="MIN", help="begin no trial after so many minutes")
+    parser.add_argument("--minutes", type=float, default=0.0, help="a mixed soak of so many minutes instead of the matrix")
+    parser.add_argument("--every", type=float, default=5.0, metavar="S", help="seconds between the soak's faults, about")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--page", type=Path, default=None, help="write the figures into this page of the docs")
+    parser.add_argument("--keep", type=Path, default=None, help="a folder for state and logs that is kept")
+    parser.add_argument("--list", action="store_true", help="show the kinds")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

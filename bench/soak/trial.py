@@ -1,0 +1,150 @@
+"""One trial: a fault at a random moment under load, what it did to the gang, and whether all that must hold did."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from bench.soak.fault import Expect, Fault, Heal
+from bench.soak.rig import LaunchSeen, Rig, until
+
+SETTLE_S = 90.0
+ANSWER_S = 60.0
+CLEAN_S = 20.0
+LEAD_S = (0.2, 1.5)  # of undisturbed serving before the fault
+LOOK_S = 0.005  # how closely the ranks' end is watched
+FAULTY = ("Traceback (most recent call last)", "should not have come", " failed: ")  # in the log: the supervisor's own faults
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a trial came to. Times in seconds from the fault's beginning; ``serving_s`` from its end where that came later.
+
+    ``reason`` is what the launch was saved under, "" where it serves on. A trial with complaints did not hold.
+    """
+
+    fault: Fault
+    safe_s: float | None = None
+    serving_s: float | None = None
+    reason: str = ""
+    complaints: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        safe = "" if self.safe_s is None else f" safe after {self.safe_s:.2f} s,"
+        serving = "never" if self.serving_s is None else f"after {self.serving_s:.2f} s"
+        said = f"{self.fault.name}: {self.reason or 'serves on'},{safe} serving {serving}"
+        return said + "".join(f"\n    BUT {one}" for one in self.complaints)
+
+
+class Injection:
+    """The fault's making in a thread of its own, since some take long."""
+
+    def __init__(self, fault: Fault, rig: Rig, hit: LaunchSeen) -> None:
+        self.trouble = ""
+        self.began_s = time.monotonic()
+        self._thread = threading.Thread(target=self._run, args=(fault, rig, hit), daemon=True)
+        self._thread.start()
+
+    def _run(self, fault: Fault, rig: Rig, hit: LaunchSeen) -> None:
+        try:
+            fault.inject(rig, hit)
+        except Exception as error:  # told in the outcome
+            self.trouble = f"the fault could not be made: {type(error).__name__}: {error}"
+
+    def done(self) -> None:
+        """Wait for it."""
+        self._thread.join()
+
+
+def trial(rig: Rig, fault: Fault) -> Outcome:
+    """Raises only where the gang cannot be brought to serve before the trial."""
+    settle(rig)
+    time.sleep(rig.chance.uniform(*LEAD_S))
+    hit, heard = rig.launch(), len(rig.gang.err)
+    runs = rig.gang.runs
+    made = Injection(fault, rig, hit)
+    held_until_s = made.began_s + rig.chance.uniform(*fault.hold_s)
+    outcome = Outcome(fault)
+    if fault.expect is Expect.COMES_BACK:
+        outcome.safe_s = until(lambda: not hit.runs, fault.safe_limit_s, LOOK_S)
+    made.done()
+    _heal(rig, fault, hit, held_until_s)
+    ended_s = time.monotonic() if fault.heal_at is not Heal.SERVING and fault.hold_s[1] else made.began_s
+    _wait_back(rig, fault, hit, max(made.began_s, ended_s), outcome)
+    outcome.complaints += [line for line in (made.trouble,) if line]
+    outcome.complaints += _complaints(rig, fault, hit, made.began_s, outcome)
+    said = rig.gang.err[heard if rig.gang.runs == runs else 0 :]
+    outcome.complaints += [line for line in said.splitlines() if any(word in line for word in FAULTY)]
+    return outcome
+
+
+def settle(rig: Rig) -> None:
+    """Serving, with an answer to prove it; a supervisor that has ended is started again first."""
+    if rig.gang.running.poll() is not None:
+        rig.start_supervisor()
+    began_s = time.monotonic()
+    if until(lambda: rig.serving() and rig.load.finished_since(began_s), SETTLE_S, 0.05) is None:
+        raise RuntimeError(f"the gang does not serve: {rig.status().get('state', 'no supervisor')}\n{rig.gang.err[-2000:]}")
+
+
+def _heal(rig: Rig, fault: Fault, hit: LaunchSeen, held_until_s: float) -> None:
+    if fault.heal_at is Heal.SERVING:
+        until(lambda: rig.serving() not in ("", hit.launch_id), fault.back_limit_s)
+    time.sleep(max(0.0, held_until_s - time.monotonic()))
+    fault.heal(rig, hit)
+
+
+def _wait_back(rig: Rig, fault: Fault, hit: LaunchSeen, from_s: float, outcome: Outcome) -> None:
+    """Until the launch that must serve does, and has answered a request that came after that."""
+    anew = fault.expect is Expect.COMES_BACK
+
+    def back() -> bool:
+        serving = rig.serving()
+        return bool(serving) and not (anew and serving == hit.launch_id)
+
+    if until(back, fault.back_limit_s) is None:
+        outcome.complaints.append(f"not back within {fault.back_limit_s:g} s: {rig.status().get('state', 'no supervisor')}")
+        return
+    outcome.serving_s = time.monotonic() - from_s
+    began_s = time.monotonic()
+    if until(lambda: rig.load.finished_since(began_s), ANSWER_S, 0.05) is None:
+        outcome.complaints.append(f"it says that it serves, and no client was answered within {ANSWER_S:g} s")
+
+
+def _complaints(rig: Rig, fault: Fault, hit: LaunchSeen, began_s: float, outcome: Outcome) -> Iterator[str]:
+    ended = rig.serving() != hit.launch_id
+    if fault.expect is Expect.SERVES_ON and ended:
+        yield "the launch was ended, and should have served on"
+    if fault.expect is Expect.COMES_BACK and outcome.safe_s is None:
+        yield f"a rank of the launch still ran after {fault.safe_limit_s:g} s"
+    if ended:
+        yield from _saved(rig, fault, hit, outcome)
+    if until(lambda: not rig.strangers(), CLEAN_S, 0.2) is None:
+        yield from rig.strangers()
+    yield from rig.load.hanging(began_s)
+    if said := fault.check(rig, hit):
+        yield said
+    if rig.gang.running.poll() is not None:
+        yield f"the supervisor has ended with {rig.gang.running.poll()}: {rig.gang.err.strip().splitlines()[-1:]}"
+
+
+def _saved(rig: Rig, fault: Fault, hit: LaunchSeen, outcome: Outcome) -> Iterator[str]:
+    """The launch's end and every rank's log must have been kept, and a guard's words where one acted."""
+    until(lambda: rig.end_of(hit.launch_id), CLEAN_S, 0.1)
+    end = rig.end_of(hit.launch_id)
+    if end is None:
+        yield "nothing was saved of how the launch ended"
+        return
+    outcome.reason = str(end["reason"])
+    if fault.reasons and outcome.reason not in {one.value for one in fault.reasons}:
+        yield f"ended as {outcome.reason!r} ({end['detail']})"
+    files = {path.name.rpartition("-")[2]: path for path in rig.saved(hit.launch_id)}
+    for rank in hit.ranks if fault.logs else ():
+        path = files.get(f"rank{rank.rank}.log.gz")
+        if path is None or not gzip.decompress(path.read_bytes()):
+            yield f"the log of rank {rank.rank} is lost"
+    if fault.evidence and not any(name.startswith("guard") for name in files):
+        yield "no guard's words were kept"

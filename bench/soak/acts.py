@@ -22,7 +22,7 @@ from tests.testing.fleet import api, flip, guards, store
 
 GIB_KB = 1 << 20
 STEP_S = 0.02
-FLOOD_BYTES = 64 << 20
+FLOOD_BYTES = 24 << 20
 FLOOD_LINE = b"[rank] the same line again and again, as a loop that logs does\n" * 256
 
 

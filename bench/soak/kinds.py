@@ -162,4 +162,3 @@ KINDS: tuple[Fault, ...] = (
         expect=BACK, reasons=EXIT, check=mended,
     ),
 )  # fmt: skip
-BY_NAME = {one.name: one for one in KINDS}

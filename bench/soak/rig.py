@@ -195,7 +195,7 @@ def _settings(bed: Testbed) -> dict[str, object]:
         "gate_wait_s": 60,
         "log_keep": 10000,
         "restart_limit": 1000,
-        "restart_pause_max_s": 2.0,
+        "restart_pause_max_s": 0.5,
         "TF_STANDIN_ROUND_MS": "20",
     }
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import gzip
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from bench.soak.fault import Expect, Fault, Heal
+from bench.soak.fault import Expect, Fault, Heal, nothing
 from bench.soak.rig import LaunchSeen, Rig, until
 
 SETTLE_S = 90.0
 ANSWER_S = 60.0
 CLEAN_S = 20.0
 LEAD_S = (0.2, 1.5)  # of undisturbed serving before the fault
+BACK_LOOK_S = 0.1
 LOOK_S = 0.005  # how closely the ranks' end is watched
 FAULTY = ("Traceback (most recent call last)", "should not have come", " failed: ")  # in the log: the supervisor's own faults
 
@@ -33,9 +34,9 @@ class Outcome:
     complaints: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        safe = "" if self.safe_s is None else f" safe after {self.safe_s:.2f} s,"
-        serving = "never" if self.serving_s is None else f"after {self.serving_s:.2f} s"
-        said = f"{self.fault.name}: {self.reason or 'serves on'},{safe} serving {serving}"
+        safe = "" if self.safe_s is None else f", safe after {self.safe_s:.2f} s"
+        serving = "" if self.serving_s is None else f", serving after {self.serving_s:.2f} s"
+        said = f"{self.fault.name}: {self.reason or 'serves on'}{safe}{serving}"
         return said + "".join(f"\n    BUT {one}" for one in self.complaints)
 
 
@@ -59,21 +60,51 @@ class Injection:
         self._thread.join()
 
 
+class Seen:
+    """Looks from the fault's beginning on for the moment from which ``holds`` does."""
+
+    def __init__(self, holds: Callable[[], bool], every_s: float) -> None:
+        self.at_s: float | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(holds, every_s), daemon=True)
+        self._thread.start()
+
+    def _run(self, holds: Callable[[], bool], every_s: float) -> None:
+        while not self._over.wait(every_s):
+            if holds():
+                self.at_s = time.monotonic()
+                return
+
+    def within(self, limit_s: float) -> float | None:
+        """Monotonic seconds at which it was seen; None where it is not within so long from now."""
+        self._thread.join(limit_s)
+        return self.at_s
+
+    def close(self) -> None:
+        """Look no more."""
+        self._over.set()
+
+
 def trial(rig: Rig, fault: Fault) -> Outcome:
     """Raises only where the gang cannot be brought to serve before the trial."""
     settle(rig)
     time.sleep(rig.chance.uniform(*LEAD_S))
-    hit, heard = rig.launch(), len(rig.gang.err)
-    runs = rig.gang.runs
-    made = Injection(fault, rig, hit)
+    hit, heard, runs = rig.launch(), len(rig.gang.err), rig.gang.runs
+    made, outcome = Injection(fault, rig, hit), Outcome(fault)
+    safe, back = Seen(lambda: not hit.runs, LOOK_S), Seen(lambda: rig.serving() not in ("", hit.launch_id), BACK_LOOK_S)
     held_until_s = made.began_s + rig.chance.uniform(*fault.hold_s)
-    outcome = Outcome(fault)
-    if fault.expect is Expect.COMES_BACK:
-        outcome.safe_s = until(lambda: not hit.runs, fault.safe_limit_s, LOOK_S)
     made.done()
-    _heal(rig, fault, hit, held_until_s)
-    ended_s = time.monotonic() if fault.heal_at is not Heal.SERVING and fault.hold_s[1] else made.began_s
-    _wait_back(rig, fault, hit, max(made.began_s, ended_s), outcome)
+    if fault.heal_at is not Heal.HELD:
+        (safe if fault.heal_at is Heal.SAFE else back).within(fault.safe_limit_s)
+    time.sleep(max(0.0, held_until_s - time.monotonic()))
+    fault.heal(rig, hit)
+    healed_s = made.began_s if fault.heal is nothing else time.monotonic()
+    _come_back(rig, fault, hit, outcome)
+    if rig.serving() != hit.launch_id and (safe_s := safe.within(1.0)) and (back_s := back.within(1.0)):
+        outcome.safe_s = safe_s - made.began_s
+        outcome.serving_s = back_s - (healed_s if back_s > healed_s else made.began_s)
+    safe.close()
+    back.close()
     outcome.complaints += [line for line in (made.trouble,) if line]
     outcome.complaints += _complaints(rig, fault, hit, made.began_s, outcome)
     said = rig.gang.err[heard if rig.gang.runs == runs else 0 :]
@@ -90,25 +121,12 @@ def settle(rig: Rig) -> None:
         raise RuntimeError(f"the gang does not serve: {rig.status().get('state', 'no supervisor')}\n{rig.gang.err[-2000:]}")
 
 
-def _heal(rig: Rig, fault: Fault, hit: LaunchSeen, held_until_s: float) -> None:
-    if fault.heal_at is Heal.SERVING:
-        until(lambda: rig.serving() not in ("", hit.launch_id), fault.back_limit_s)
-    time.sleep(max(0.0, held_until_s - time.monotonic()))
-    fault.heal(rig, hit)
-
-
-def _wait_back(rig: Rig, fault: Fault, hit: LaunchSeen, from_s: float, outcome: Outcome) -> None:
+def _come_back(rig: Rig, fault: Fault, hit: LaunchSeen, outcome: Outcome) -> None:
     """Until the launch that must serve does, and has answered a request that came after that."""
     anew = fault.expect is Expect.COMES_BACK
-
-    def back() -> bool:
-        serving = rig.serving()
-        return bool(serving) and not (anew and serving == hit.launch_id)
-
-    if until(back, fault.back_limit_s) is None:
+    if until(lambda: rig.serving() not in ("", hit.launch_id if anew else ""), fault.back_limit_s) is None:
         outcome.complaints.append(f"not back within {fault.back_limit_s:g} s: {rig.status().get('state', 'no supervisor')}")
         return
-    outcome.serving_s = time.monotonic() - from_s
     began_s = time.monotonic()
     if until(lambda: rig.load.finished_since(began_s), ANSWER_S, 0.05) is None:
         outcome.complaints.append(f"it says that it serves, and no client was answered within {ANSWER_S:g} s")
@@ -119,7 +137,7 @@ def _complaints(rig: Rig, fault: Fault, hit: LaunchSeen, began_s: float, outcome
     if fault.expect is Expect.SERVES_ON and ended:
         yield "the launch was ended, and should have served on"
     if fault.expect is Expect.COMES_BACK and outcome.safe_s is None:
-        yield f"a rank of the launch still ran after {fault.safe_limit_s:g} s"
+        yield "a rank of the launch that was hit runs on"
     if ended:
         yield from _saved(rig, fault, hit, outcome)
     if until(lambda: not rig.strangers(), CLEAN_S, 0.2) is None:

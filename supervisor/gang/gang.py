@@ -24,6 +24,7 @@ from supervisor.gang import gate, logs
 from supervisor.gang.board import Board
 from supervisor.gang.launch import Blueprint, Plan, blueprint, fresh_s
 from supervisor.gang.rungs import Rungs
+from supervisor.gang.saving import Saver, Unsaved
 from supervisor.gang.watchers import EngineWatch, RankWatch, stop_all
 from supervisor.guard.choice import tool
 from supervisor.guard.guards import Guards, NoGuards
@@ -87,6 +88,8 @@ class Gang:
         self._guards: Guards = guards or NoGuards()
         self._rungs = rungs
         self._evicted_s: float | None = None
+        self._saver = Saver(runner, self._guards, self._keeping)
+        self._unsent: dict[int, str] = {}
         self._launch = Launch(0)
         self._holding = threading.Lock()
 
@@ -150,6 +153,8 @@ class Gang:
 
     def _gate(self, launch: Launch) -> None:
         try:
+            if problem := self._saver.settle():
+                raise Refused(problem)
             one = self._on_its_rung(blueprint(self._configure()))
             one.check_store()
             _check_world(one, self._board.state)
@@ -255,7 +260,18 @@ class Gang:
     def _signal(self, rank: int, send: Callable[[RankHandle], None]) -> None:
         handle = self._launch.ranks.handle(rank) if self._launch.ranks else None
         if handle:
-            self._work(send, handle)
+            self._work(self._send, handle, send)
+
+    def _send(self, handle: RankHandle, send: Callable[[RankHandle], None]) -> None:
+        """What keeps a signal from a rank is said once while it lasts: the machine sends it again and again."""
+        try:
+            send(handle)
+        except TwinfoldError as error:
+            if str(error) != self._unsent.get(handle.rank):
+                self._voice.say(str(error), "warning")
+            self._unsent[handle.rank] = str(error)
+        else:
+            self._unsent.pop(handle.rank, None)
 
     def _smoke(self, launch: Launch) -> None:
         assert launch.plan is not None
@@ -307,27 +323,18 @@ class Gang:
         now = datetime.now(UTC)
         handles = launch.ranks.handles if launch.ranks else ()
         exits = dict(launch.ranks.exits) if launch.ranks else {}
-        problem, ended = "", logs.Ended(launch.launch_id, reason.value, detail, now, exits)
-        try:
-            self._save(launch, handles, ended)
-        except (OSError, TwinfoldError) as error:
-            problem = f"the logs of launch {launch.launch_id} could not be saved and stay where they are: {error}"
+        ended = logs.Ended(launch.launch_id, reason.value, detail, now, exits)
+        assert launch.plan is not None
+        self._saver.add(Unsaved(launch.plan.blueprint.configuration, handles, ended))
+        problem = self._saver.settle()
         how = tuple((rank, one.described) for rank, one in sorted(exits.items()))
         stem = "" if problem else ended.stem
         self._board.add_end(LaunchEnd(launch.launch_id, reason.value, detail, now.timestamp(), how, stem))
         self._post(machine.Collected(self._clock(), launch.number, problem))
 
-    def _save(self, launch: Launch, handles: tuple[RankHandle, ...], ended: logs.Ended) -> None:
-        assert launch.plan is not None
-        configuration = launch.plan.blueprint.configuration
-        orderly = ended.reason in {machine.Reason.STOP, machine.Reason.ASKED, machine.Reason.LADDER}
-        evidence = {} if orderly else {handle.rank: self._guards.evidence(handle.rank) for handle in handles}
-        kept = replace(keeping(configuration), launches=self._configure().logs.log_keep)
-        logs.save(self._runner, handles, ended, kept, evidence)
-        self._guards.end()
-        for handle in handles:
-            self._runner.remove(handle)
-        service.release_root(configuration.state_dir, launch.launch_id)
+    def _keeping(self, launched: Configuration) -> logs.Keeping:
+        """Where a launch wanted its logs to go, and how many are kept by now."""
+        return replace(keeping(launched), launches=self._configure().logs.log_keep)
 
     def _work(self, job: Callable[..., None], *given: object) -> None:
         threading.Thread(target=self._guarded, args=(job, *given), name=job.__name__.strip("_"), daemon=True).start()

@@ -1,6 +1,6 @@
 """Watchers: one thread each, looking at one thing and posting what the machine should know.
 
-- :class:`RankWatch`: a launch's ranks, their exits and their logs.
+- :class:`RankWatch`: a launch's ranks, their exits, and their logs until all have loaded.
 - :class:`MemoryWatch`: the node's memory against its floors.
 - :class:`EngineWatch`: the engine's readings, and whether it makes progress.
 """
@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -35,6 +36,7 @@ LOADING_POLL_S = 0.05
 SERVING_POLL_S = 0.25
 HOPELESS_EXITS = frozenset({2, 126, 127})  # a usage error, no such program, no such entry point: the same again next time
 REST_S = 0.5  # so soon a changed period counts
+AGAIN_S = 1.0  # a watch that broke begins anew so soon
 LOG_PIECES = 64  # at most this many MiB of one rank's log are read at once
 
 
@@ -43,7 +45,7 @@ class Watcher:
 
     def __init__(self, name: str) -> None:
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         """Begin."""
@@ -57,6 +59,16 @@ class Watcher:
         """Wait for the thread's end."""
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        """A fault of ours is shown, and must not blind the gang: the watch begins anew."""
+        while not self._stopped.is_set():
+            try:
+                self._watch()
+                break
+            except Exception:
+                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), self._thread)))
+                self._stopped.wait(AGAIN_S)
 
     def _watch(self) -> None:
         raise NotImplementedError
@@ -128,11 +140,19 @@ class RankWatch(Watcher):
                 self._ended(ended)
             for handle in living:
                 if handle.rank not in self.exits:
-                    self._read(handle)
+                    self._follow(handle)
             self._judge()
 
+    def _follow(self, handle: RankHandle) -> None:
+        """Once all is judged, nothing in a log is news: what a flood writes must keep nobody from seeing an end."""
+        if not self._judged:
+            self._read(handle)
+        else:
+            log = self._logs.setdefault(handle.rank, _Read())
+            log.cursor = self._runner.pass_log(handle, log.cursor)
+
     def _ended(self, ended: RankExit) -> None:
-        """A serving gang's loss is told before its log is read; a failed start's last words decide whether to try again."""
+        """A serving gang's loss is told as it is; a failed start's last words decide whether to try again."""
         handle = self.handle(ended.rank)
         self.exits[ended.rank] = ended
         if handle and not self._judged:
@@ -144,8 +164,6 @@ class RankWatch(Watcher):
         if reason:
             how, hopeless = f"{how}, ended by its guard", False
         self._post(machine.RankExited(self._clock(), self._launch, ended.rank, how, hopeless, reason or machine.Reason.RANK_EXIT))
-        if handle and self._judged:
-            self._read(handle, last=True)
 
     def _explained(self, ended: RankExit) -> StartFailure | None:
         facts = self._logs[ended.rank].facts if ended.rank in self._logs and not self._judged else []

@@ -408,9 +408,7 @@ def _failed(state: State, reason: Reason, detail: str, hopeless: bool) -> State:
 def _refused(state: State, why: str) -> State:
     """A gate that lets nothing through counts apart from launches that failed: nothing was started."""
     after, exit_code = after_refusal(state.policy)
-    restarts = counted(state.restarts, Reason.GATE) if after is After.PAUSE else state.restarts
-    state = replace(_ending(state, after, Reason.GATE, why), refusals=state.refusals + 1)
-    return replace(state, exit_code=exit_code, restarts=restarts)
+    return replace(_ending(state, after, Reason.GATE, why), refusals=state.refusals + 1, exit_code=exit_code)
 
 
 def _fail(state: State, at_s: float, reason: Reason, detail: str, hopeless: bool = False) -> Step:

@@ -20,12 +20,13 @@ from build.facts import container_end
 from build.image.assemble import Archive, read_archive
 from build.image.docker_api import Answer, Api, DaemonUnreachable
 from build.image.load import Daemon, load
-from supervisor.runners.docker_log import CHUNK_BYTES, Cursor, Follower, LogStream, messages, parse_cursor, take, unread
+from supervisor.runners.docker_log import CHUNK_BYTES, Cursor, Follower, LogStream, messages, parse_cursor, take, texts, unread
 from supervisor.runners.docker_spec import LAUNCH, PROJECT, Options, create_body, leftover
 from supervisor.runners.protocol import Leftover, LogChunk, RankExit, RankHandle, RankSpec, StartRefused
 
 POLL_S = 0.1
 READERS = 4  # of one running rank's log at a time, each at its own place
+NOT_FOUND = 404
 READ_S = 30.0  # silence after which a read of what is already written counts as broken
 
 NO_INIT = "docker-init"  # named by the daemon when it is missing: Debian's package only recommends it
@@ -124,12 +125,30 @@ class DockerRunner:
         self._unfollow(handle.key)
         return take(self._written(handle, at), at)
 
+    def pass_log(self, handle: RankHandle, cursor: str) -> str:
+        """The daemon bounds its files by itself: only a follower that stands there is let go."""
+        at = parse_cursor(cursor)
+        with self._lock:
+            standing = self._followers.get(handle.key, [])
+            passed = [one for one in standing if one.cursor == at]
+            standing[:] = [one for one in standing if one.cursor != at]
+        for one in passed:
+            one.close()
+        return cursor
+
     def whole_log(self, handle: RankHandle) -> Iterator[bytes]:
-        """All that rotation has left."""
-        at = Cursor()
-        found = self._written(handle, at)
-        while (chunk := take(found, at)).data:
-            yield from (chunk.data[start : start + CHUNK_BYTES] for start in range(0, len(chunk.data), CHUNK_BYTES))
+        """All that rotation has left; nothing of a container that is gone. A daemon that does not answer raises.
+
+        Without time stamps: nobody reads on from the middle, and a flood is read fast.
+        """
+        if self._api.get(f"/containers/{handle.key}/json").status == NOT_FOUND:
+            return
+        stream = self._open_log(handle, Cursor(), follow=False, stamps=False)
+        try:
+            for text in texts(stream):
+                yield from (text[start : start + CHUNK_BYTES] for start in range(0, len(text), CHUNK_BYTES))
+        finally:
+            stream.close()
 
     def leftovers(self) -> tuple[Leftover, ...]:
         """Every container with this project's labels."""
@@ -269,8 +288,14 @@ class DockerRunner:
         finally:
             stream.close()
 
-    def _open_log(self, handle: RankHandle, cursor: Cursor, follow: bool) -> LogStream:
-        params = {"stdout": "1", "stderr": "1", "timestamps": "1", "follow": "1" if follow else "0", "since": cursor.since}
+    def _open_log(self, handle: RankHandle, cursor: Cursor, follow: bool, *, stamps: bool = True) -> LogStream:
+        params = {
+            "stdout": "1",
+            "stderr": "1",
+            "timestamps": "1" if stamps else "0",
+            "follow": "1" if follow else "0",
+            "since": cursor.since,
+        }
         stream = self._api.stream(f"/containers/{handle.key}/logs", params, None if follow else READ_S)
         if stream.status != 200:
             stream.close()

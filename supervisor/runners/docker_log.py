@@ -88,6 +88,23 @@ def messages(parts: Iterable[bytes]) -> Iterator[Message]:
         pending = pending[at:]
 
 
+def texts(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """The text of every whole frame of a body that was asked for without time stamps; the frames of a part are joined."""
+    pending = b""
+    for part in parts:
+        pending += part
+        at, found = 0, []
+        while len(pending) - at >= HEADER_BYTES:
+            end = at + HEADER_BYTES + int.from_bytes(pending[at + 4 : at + HEADER_BYTES], "big")
+            if end > len(pending):
+                break
+            found.append(pending[at + HEADER_BYTES : end])
+            at = end
+        pending = pending[at:]
+        if found:
+            yield b"".join(found)
+
+
 def unread(found: Iterable[Message], cursor: Cursor) -> Iterator[tuple[Message, Cursor]]:
     """Messages beyond the cursor with the cursor after each. A stream from ``cursor.since`` begins with those read already."""
     skipping, seen = bool(cursor.stamp), Cursor()

@@ -67,6 +67,10 @@ class FleetRunner:
         """From its node."""
         return self._on(handle.node).read_log(handle, cursor)
 
+    def pass_log(self, handle: RankHandle, cursor: str) -> str:
+        """On its node."""
+        return self._on(handle.node).pass_log(handle, cursor)
+
     def whole_log(self, handle: RankHandle) -> Iterator[bytes]:
         """From its node."""
         return self._on(handle.node).whole_log(handle)

@@ -116,6 +116,15 @@ class ProcessRunner:
             return LogChunk(data, f"{current + 1}:0")
         return LogChunk(data, f"{current}:{at}")
 
+    def pass_log(self, handle: RankHandle, cursor: str) -> str:  # noqa: ARG002 - the end is the same from anywhere
+        """Only the file's size is looked at; one beyond the cap is set aside."""
+        log = self._log(handle)
+        current, size = _set_aside_count(log), log.stat().st_size if log.exists() else 0
+        if size > self._log_cap_bytes:
+            _set_aside(log, current)
+            return f"{current + 1}:0"
+        return f"{current}:{size}"
+
     def whole_log(self, handle: RankHandle) -> Iterator[bytes]:
         """The first file, the last one set aside, and the current one."""
         log = self._log(handle)

@@ -145,6 +145,9 @@ class Runner(Protocol):
     def read_log(self, handle: RankHandle, cursor: str = "") -> LogChunk:
         """Output since the cursor, at most 1 MiB a call. Works until :meth:`remove`; also for ranks found as leftovers."""
 
+    def pass_log(self, handle: RankHandle, cursor: str) -> str:
+        """Let the output since the cursor go by unread, and give the cursor to go on from; logs stay within their bounds."""
+
     def whole_log(self, handle: RankHandle) -> Iterator[bytes]:
         """All output that was kept, in order, in pieces of at most 1 MiB."""
 

@@ -212,6 +212,21 @@ def test_a_flood_comes_in_bounded_pieces_and_whole(runner: Runner, spec: RankSpe
 
 
 @both
+def test_a_log_that_goes_by_unread_is_still_whole_at_the_end_and_can_be_read_from_its_beginning(
+    runner: Runner, spec: RankSpec
+) -> None:
+    handle = runner.start(_script(spec, "for i in 1 2 3; do echo line $i; sleep 0.2; done"))
+    cursor, end = runner.read_log(handle).cursor, time.monotonic() + PATIENCE_S
+    while runner.poll(handle) is None:
+        assert time.monotonic() < end
+        cursor = runner.pass_log(handle, cursor)
+        time.sleep(0.05)
+    wanted = b"line 1\nline 2\nline 3\n"
+    assert b"".join(runner.whole_log(handle)) == wanted
+    assert runner.read_log(handle).data == wanted
+
+
+@both
 def test_a_new_supervisor_finds_a_running_rank_and_can_end_it(
     runner: Runner, again: Callable[[], Runner], spec: RankSpec
 ) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.runners.docker_log import BUFFER_BYTES, Cursor, Follower, Message, messages, parse_cursor, take, unread
+from supervisor.runners.docker_log import BUFFER_BYTES, Cursor, Follower, Message, messages, parse_cursor, take, texts, unread
 
 PATIENCE_S = 30.0
 
@@ -39,6 +39,13 @@ def test_frames_are_found_however_the_body_is_cut(log: list[Message], size: int)
     parts = [body[at : at + size] for at in range(0, len(body), size)]
     assert list(messages(parts)) == log
     assert list(messages([body[:-1]])) == log[:-1]
+
+
+@given(st.lists(st.binary(max_size=6), max_size=12), st.integers(1, 9))
+def test_texts_without_stamps_are_whole_however_the_body_is_cut(log: list[bytes], size: int) -> None:
+    body = b"".join(b"\x02\x00\x00\x00" + len(text).to_bytes(4, "big") + text for text in log)
+    assert b"".join(texts(body[at : at + size] for at in range(0, len(body), size))) == b"".join(log)
+    assert b"".join(texts([body[:-1]])) == b"".join(log[:-1])
 
 
 @given(LOGS, st.lists(st.integers(0, 5), max_size=6))

@@ -8,10 +8,11 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from build.errors import GaveUp, LaunchFailed, Refused, TwinfoldError, UsageError
+from build.nodes.hosts import HEAD
 from build.settings import Sources
 from build.store import durable
 from supervisor import control, service, voice
@@ -53,17 +54,31 @@ def plan(args: Namespace, sources: Sources) -> int:
 
     one = configure(sources)
     planned = blueprint(one)
-    nodes = list(dict.fromkeys(planned.nodes))
-    head = gate.available_bytes(one.memory)
-    available = {node: head if node == nodes[0] else None for node in nodes}
+    read, unread = _workers_memory(one)
+    available = {HEAD: gate.available_bytes(one.memory), **read, **dict.fromkeys(unread, 0)}
     rests_on = ("context", "parallel", "min_avail_gib", "launch_gate_gib", "context_bytes_per_token", "target", "state_dir")
     shown = tuple((name, str(_value(one, name)), one.origins[name].where) for name in rests_on)
     asked = report.Asked(one.serve.context, planned.bundle.window_tokens, one.memory.floor_bytes, one.memory.min_avail_gib, shown)
-    found = report.report(asked, [planned.node_plan(available[node] or 0, node) for node in nodes], available)
+    nodes = {node: available[node] for node in dict.fromkeys(planned.nodes)}
+    found = report.report(asked, lambda at: planned.plans_at(nodes, at), unread, planned.needs.measured_at)
     print(json.dumps(found, indent=1) if args.json else report.as_text(found))
     if found["refused"]:
         raise Refused(found["refused"])
     return 0
+
+
+def _workers_memory(one: Configuration) -> tuple[Mapping[str, int], Mapping[str, str]]:
+    """What each worker has available, by name; and why it was not read of the others."""
+    from supervisor.doctor.inquiry import inquire
+    from supervisor.fleet import memory
+
+    nodes = inquire(one).open()
+    try:
+        workers = [node for name, node in nodes.items() if name != HEAD]
+        return memory.available(workers, PurePosixPath(one.links.worker_proc_root))
+    finally:
+        for node in nodes.values():
+            node.close()
 
 
 def _value(one: Configuration, name: str) -> object:

@@ -14,9 +14,7 @@ from types import FrameType
 from typing import Any
 
 from build.errors import GaveUp, LaunchFailed, Refused, TwinfoldError
-from build.facts.memory import Meminfo, meminfo
 from build.nodes.hosts import HEAD
-from build.nodes.node import Node
 from build.settings import Sources
 from metrics.exporter import CannotListen, Exporter
 from supervisor import service
@@ -25,6 +23,7 @@ from supervisor.configuration import Configuration, changes, configure, overlaid
 from supervisor.control import Answers, ControlServer
 from supervisor.doctor.inquiry import inquire
 from supervisor.fleet.fleet import Fleet, fleet_for
+from supervisor.fleet.memory import far_meminfo
 from supervisor.gang import leftovers, ports
 from supervisor.gang.board import Board
 from supervisor.gang.gang import Gang, keeping
@@ -46,7 +45,6 @@ from supervisor.systemd.notify import Watchdog, notify
 from supervisor.voice import TextVoice
 
 FOLLOW_S = 0.1
-MEMINFO_S = 5.0
 
 
 class Supervisor:
@@ -192,7 +190,7 @@ class Supervisor:
                 )
             )
             if not head:
-                read = functools.partial(_meminfo, node, there[0])
+                read = functools.partial(far_meminfo, node, there[0])
                 watches.append(FarMemoryWatch(host.name, self._floor, read, **self._watching))
         return watches
 
@@ -328,10 +326,6 @@ def policy(one: Configuration, world_size: int, *, once: bool) -> Policy:
         once=once,
         seed=os.getpid(),
     )
-
-
-def _meminfo(node: Node, proc: PurePosixPath) -> Meminfo:
-    return meminfo(node.run(["cat", "--", str(proc / "meminfo")], MEMINFO_S).text)
 
 
 def serve(sources: Sources, voice: TextVoice, *, once: bool) -> None:

@@ -57,7 +57,7 @@ def _preview(one: Configuration) -> Preview:
         for node in opened.values():
             node.close()
     facts = {node.name: node for node in examined.nodes}
-    plan, refused = _planned(replace(planned, links=examined.links), facts[HEAD])
+    plan, refused = _planned(replace(planned, links=examined.links), facts)
     return Preview(
         plan,
         examined,
@@ -68,9 +68,13 @@ def _preview(one: Configuration) -> Preview:
     )
 
 
-def _planned(one: Blueprint, head: NodeFacts) -> tuple[Plan, str]:
-    """The plan for the memory that is there now; where that is too little, one at the context asked for, and the refusal."""
-    available = head.memory.available_bytes if head.memory else 0
+def _planned(one: Blueprint, facts: Mapping[str, NodeFacts]) -> tuple[Plan, str]:
+    """The plan for the memory that is there now; where that is too little, one at the context asked for, and the refusal.
+
+    A worker whose memory was not read bounds nothing: a finding says why it was not.
+    """
+    read = {name: node.memory.available_bytes for name, node in facts.items() if node.memory}
+    available = {HEAD: read.pop(HEAD, 0), **{name: count for name, count in read.items() if name in one.nodes}}
     try:
         return one.at(available), ""
     except Refused as error:

@@ -25,7 +25,9 @@ from supervisor.doctor.nfs import Export
 from supervisor.doctor.rules import NodeWish, Wanted
 from supervisor.doctor.script import Query
 from supervisor.fleet.address import lookup
-from supervisor.memory.needs import node_plan
+from supervisor.gang.takings import Takings
+from supervisor.memory.measured import Took
+from supervisor.memory.needs import Needs as MemoryNeeds
 from supervisor.memory.policy import gate_need_bytes
 
 INDEXES = "links.json"  # in the run folder: the GID indexes of the last launch
@@ -45,6 +47,13 @@ class Inquiry:
     def bundle(self) -> Bundle | None:
         """What would be launched."""
         return self.generation.bundle if self.generation else None
+
+    @property
+    def known(self) -> tuple[Took, ...]:
+        """What launches of the bundle took of the nodes' memory."""
+        if self.generation is None:
+            return ()
+        return Takings(self.configuration.state_dir).of(self.generation.bundle_entry)
 
     @property
     def needs(self) -> Needs:
@@ -139,9 +148,9 @@ class Inquiry:
         if bundle is None:
             return 0
         asked = self.configuration.serve.context
-        plan = node_plan(bundle, host, memory, self.configuration.serve)
-        need = plan.need_bytes(LEAST_CONTEXT if isinstance(asked, str) else asked)
-        return gate_need_bytes(need, memory.floor_bytes, memory.launch_gate_bytes)
+        context = LEAST_CONTEXT if isinstance(asked, str) else asked
+        plan = MemoryNeeds(self.configuration, bundle, self.known).plan(host.name, host.ranks, 0, context)
+        return gate_need_bytes(plan.need_bytes(context), memory.floor_bytes, memory.launch_gate_bytes)
 
     def _docker_socket(self, host: Host) -> str:
         return host.docker_socket or str(self.configuration.serve.docker_socket or DOCKER_SOCKET)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from build.errors import UsageError
-from build.nodes.hosts import Host
+from build.nodes.hosts import HEAD, Host
 from build.settings import Sources
 from supervisor import control
 from supervisor.configuration import Configuration, configure
@@ -85,7 +85,7 @@ def _plan(one: Blueprint) -> Plan:
     running = _running_context(one.configuration)
     if isinstance(one.configuration.serve.context, str) and running:
         return one.running_at(running)
-    return one.at(gate.available_bytes(one.configuration.memory))
+    return one.at({HEAD: gate.available_bytes(one.configuration.memory)})
 
 
 def _running_context(one: Configuration) -> int:

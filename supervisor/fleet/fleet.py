@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from build.errors import Refused
 from build.nodes.hosts import HEAD, hosts
 from build.store import generations
 from supervisor.configuration import Configuration
@@ -51,6 +52,16 @@ class Fleet:
         from supervisor.doctor import preflight
 
         return preflight.prove(one, self._nodes(), links, say)
+
+    def available(self, one: Configuration) -> Mapping[str, int]:
+        """What each worker has available now. ``Refused`` where it cannot be read: then nothing can be promised."""
+        from supervisor.fleet import memory
+
+        read, troubles = memory.available(self._nodes().values(), PurePosixPath(one.links.worker_proc_root))
+        if troubles:
+            name, why = next(iter(troubles.items()))
+            raise Refused(f"the memory of {name} cannot be read: {why}")
+        return read
 
     def _nodes(self) -> dict[str, Node]:
         return {name: worker.node for name, worker in self._workers.items()}

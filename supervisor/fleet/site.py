@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -62,6 +62,9 @@ class Nodes(Protocol):
 
     def prove(self, one: Configuration, links: Links, say: Callable[[str, str], None]) -> Links:
         """Full-size packets over the links, once every node has what sends them; the links that are left."""
+
+    def available(self, one: Configuration) -> Mapping[str, int]:
+        """What each worker has available now, in bytes by name. ``Refused`` where it cannot be read."""
 
     def close(self) -> None:
         """Let connections go; ranks stay as they are."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from supervisor.engine.readings import EngineReading
+from supervisor.gang.takings import Meter
 from supervisor.hardware.facts import Hardware
 from supervisor.machine import State
 from supervisor.status.view import (
@@ -61,6 +62,7 @@ class Board:
         self._engine: EngineView | None = None
         self._progress_unix_s: float | None = None
         self._memory: dict[str, NodeMemory] = {}
+        self._meter: Meter | None = None
         self._probes: dict[str, ProbeView] = {}
         self._ends: list[LaunchEnd] = []
         self._newer: int | None = None
@@ -86,9 +88,10 @@ class Board:
             self._state = state
             self._phases.take(state, self._clock())
 
-    def set_launch(self, launch_id: str, serving: Serving) -> None:
-        """A launch begins."""
+    def set_launch(self, launch_id: str, serving: Serving, meter: Meter | None = None) -> None:
+        """A launch begins. ``meter`` takes what it takes."""
         with self._lock:
+            self._meter = meter
             self._launch_id, self._serving, self._newer = launch_id, serving, None
 
     def set_newer(self, generation: int | None) -> None:
@@ -99,6 +102,8 @@ class Board:
     def set_engine(self, launch: int, reading: EngineReading | None) -> None:
         """The engine answered, or did not: then the last answer stays, marked as old."""
         with self._lock:
+            if reading is not None and self._meter:
+                self._meter.fill(reading.kv_cache_ratio)
             if reading is not None:
                 self._engine = EngineView(True, self._clock(), launch, reading)
             elif self._engine is not None:
@@ -113,6 +118,9 @@ class Board:
         """A node's memory was sampled."""
         with self._lock:
             self._memory[memory.node] = memory
+            meter = self._meter
+        if meter:
+            meter.sample(memory.node, memory.meminfo.available_bytes)
 
     def add_probe(self, probe: str, passed: bool, took_s: float) -> None:
         """A probe has ended."""

@@ -20,11 +20,12 @@ from supervisor.configuration import Configuration
 from supervisor.engine import progress as progress_
 from supervisor.engine.probes import Endpoint, ProbeFailed, read_api_key, smoke
 from supervisor.fleet.site import Nodes
-from supervisor.gang import gate, logs
+from supervisor.gang import gate, logs, measuring
 from supervisor.gang.board import Board
 from supervisor.gang.launch import Blueprint, Plan, blueprint, fresh_s
 from supervisor.gang.rungs import Rungs
 from supervisor.gang.saving import Saver, Unsaved
+from supervisor.gang.takings import Meter
 from supervisor.gang.watchers import EngineWatch, RankWatch, stop_all
 from supervisor.guard.choice import tool
 from supervisor.guard.guards import Guards, NoGuards
@@ -57,6 +58,7 @@ class Launch:
     cancelled: threading.Event = field(default_factory=threading.Event)
     launch_id: str = ""
     plan: Plan | None = None
+    meter: Meter | None = None
     ranks: RankWatch | None = None
     engine: EngineWatch | None = None
 
@@ -99,6 +101,8 @@ class Gang:
         if after.phase is not before.phase:
             self._voice.say(f"launch {after.launch}: {after.phase.value}" if after.launch else after.phase.value, "debug")
             self._notify(f"STATUS={_status_text(after)}")
+        if before.phase is Phase.SERVING and after.phase is not Phase.SERVING and self._launch.meter:
+            self._launch.meter.end()
         if before.phase is Phase.GATING and (after.launch != before.launch or after.phase is Phase.STOPPED):
             self._launch.cancelled.set()
 
@@ -148,6 +152,7 @@ class Gang:
     def close(self) -> None:
         """Stop watching. Ranks are left as they are."""
         self._launch.cancelled.set()
+        self._measured(self._launch)
         stop_all([self._launch.engine, self._launch.ranks])
         self._guards.close()
 
@@ -166,13 +171,15 @@ class Gang:
             if one.gate_on_free:
                 gate.drop_own_pages(one, tool(one), self._voice.say)
             one = replace(one, links=self._nodes.prove(one.configuration, one.links, self._voice.say))
-            plan = gate.plan_when_it_fits(one, launch.cancelled, self._voice.say)
+            plan = gate.plan_when_it_fits(
+                one, launch.cancelled, self._voice.say, lambda: self._nodes.available(one.configuration)
+            )
         except gate.Cancelled:
             return
         except TwinfoldError as error:
             self._post(machine.GateRefused(self._clock(), launch.number, str(error), error.exit_code))
             return
-        launch.plan, launch.launch_id = plan, new_launch_id(datetime.now(UTC))
+        launch.plan, launch.launch_id, launch.meter = plan, new_launch_id(datetime.now(UTC)), Meter(dict(plan.before))
         self._tell_memory_is_back()
         self._voice.say(
             f"launch {launch.number} ({launch.launch_id}): generation {one.generation} of {one.configuration.places.target},"
@@ -211,7 +218,7 @@ class Gang:
         if launch.ranks:
             return
         configuration, one = plan.blueprint.configuration, plan.blueprint
-        self._board.set_launch(launch.launch_id, plan.serving)
+        self._board.set_launch(launch.launch_id, plan.serving, launch.meter)
         self._board.set_rung(steps_down(one.ladder))
         asked = (plan.context_tokens, configuration.serve.drafts)
         self._guards.begin(launch.number, launch.launch_id, limits(configuration))
@@ -246,6 +253,14 @@ class Gang:
             self._post(machine.StartFailed(self._clock(), launch.number, rank, str(error), hopeless))
             return
         launch.ranks.started(handle)
+
+    def _measured(self, launch: Launch) -> None:
+        """Keep what the launch has taken so far. What was there before a launch that was taken over is not known."""
+        if launch.plan and launch.meter and launch.ranks:
+            try:
+                measuring.keep(launch.plan, launch.launch_id, launch.meter, launch.ranks.said_bytes)
+            except OSError as error:
+                self._voice.say(f"what the launch takes of memory could not be kept: {error}", "warning")
 
     def _guarded_or_ended(self, handle: RankHandle) -> None:
         """No rank runs without a guard: where there can be none, the rank is ended and forgotten."""
@@ -303,6 +318,9 @@ class Gang:
             board=self._board,
             post=self._post,
         )
+        if launch.meter:
+            launch.meter.loaded()
+        self._work(self._measured, launch)
         launch.engine.start()
         self._voice.ready(one.served_name, one.url)
         self._notify("READY=1")
@@ -318,6 +336,9 @@ class Gang:
 
     def _collect(self, launch: Launch, reason: machine.Reason, detail: str) -> None:
         stop_all([launch.engine, launch.ranks])
+        if not reason.evicts:  # what pressed a gang that memory ended may have been another program; the ladder answers it
+            self._measured(launch)
+        launch.meter = None
         if launch.plan:
             self._step_down(launch.plan, reason)
         now = datetime.now(UTC)

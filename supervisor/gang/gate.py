@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from build.errors import Refused
 from build.facts import read_meminfo
+from build.nodes.hosts import HEAD
 from build.units import gib
 from supervisor.gang import ports
 from supervisor.gang.launch import Blueprint, Plan
@@ -56,10 +57,13 @@ def drop_own_pages(one: Blueprint, tool: Path, say: Say) -> None:
         say(f"not all page cache of our own files was dropped: {done.stderr.decode(errors='replace').strip()}")
 
 
-def plan_when_it_fits(one: Blueprint, cancelled: threading.Event, say: Say) -> Plan:
+def plan_when_it_fits(
+    one: Blueprint, cancelled: threading.Event, say: Say, elsewhere: Callable[[], Mapping[str, int]] = dict
+) -> Plan:
     """Wait until the least that was asked for fits, then choose the context by what is there.
 
-    What was asked for is bounded by the ladder's rung where an eviction has lowered it.
+    What was asked for is bounded by the ladder's rung where an eviction has lowered it. ``elsewhere`` gives what the workers have
+    available, by name; they have been waited for.
 
     ``Refused`` says which context would fit, where one would.
     """
@@ -68,9 +72,9 @@ def plan_when_it_fits(one: Blueprint, cancelled: threading.Event, say: Say) -> P
     try:
         wait_for_memory(least, cancelled, say)
     except Refused:
-        one.at(available_bytes(memory))
+        one.at({HEAD: available_bytes(memory)})
         raise
-    return one.at(available_bytes(memory))
+    return one.at({HEAD: available_bytes(memory), **elsewhere()})
 
 
 def wait_for_memory(plan: Plan, cancelled: threading.Event, say: Say, clock: Callable[[], float] = time.monotonic) -> None:

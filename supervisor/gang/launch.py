@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,8 +17,10 @@ from supervisor.engine.facts import connectable
 from supervisor.fleet import address
 from supervisor.fleet.site import Site
 from supervisor.gang.outside import outside_mounts
+from supervisor.gang.takings import Takings
 from supervisor.memory.ladder import Ladder
-from supervisor.memory.needs import node_plan
+from supervisor.memory.measured import Took
+from supervisor.memory.needs import Needs
 from supervisor.memory.plan import NodePlan, choose_context
 from supervisor.memory.policy import gate_need_bytes
 from supervisor.runners.protocol import Mount, RankSpec
@@ -33,7 +36,10 @@ CACHE_IN_CONTAINER = "/cache"
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
-    """All of a launch that can be known before a node is asked, and the links, which are found anew at each launch."""
+    """All of a launch that can be known before a node is asked, and the links, which are found anew at each launch.
+
+    ``known`` is what earlier launches of the bundle took of the nodes' memory.
+    """
 
     configuration: Configuration
     generation: int
@@ -43,6 +49,7 @@ class Blueprint:
     hosts: tuple[Host, ...]
     links: Links = Links()
     ladder: Ladder = Ladder()
+    known: tuple[Took, ...] = ()
 
     @property
     def asked_context(self) -> int | str:
@@ -135,22 +142,35 @@ class Blueprint:
             if not ref.under(self.store).exists():
                 raise StoreDamaged(f"{ref.under(self.store)} is not there, which generation {self.generation} needs: run `doit`")
 
-    def node_plan(self, available_bytes: int, node: str = HEAD) -> NodePlan:
-        """What the ranks of a node need."""
-        host = next(host for host in self.hosts if host.name == node)
-        return node_plan(self.bundle, host, self.configuration.memory, self.configuration.serve, available_bytes)
+    @property
+    def needs(self) -> Needs:
+        """What its ranks need of a node's memory."""
+        return Needs(self.configuration, self.bundle, self.known)
+
+    def node_plan(self, available_bytes: int, node: str = HEAD, context_tokens: int | None = None) -> NodePlan:
+        """What the ranks of a node need: by what was measured at the context, else (and for None) by the figures."""
+        ranks = next(host.ranks for host in self.hosts if host.name == node)
+        return self.needs.plan(node, ranks, available_bytes, context_tokens)
 
     def need_bytes(self, context_tokens: int) -> int:
         """What must be available here before a launch: the plan's need, the floor beside it, or what the user asks for."""
         memory = self.configuration.memory
-        return gate_need_bytes(self.node_plan(0).need_bytes(context_tokens), memory.floor_bytes, memory.launch_gate_bytes)
+        return gate_need_bytes(
+            self.node_plan(0, HEAD, context_tokens).need_bytes(context_tokens), memory.floor_bytes, memory.launch_gate_bytes
+        )
 
-    def at(self, available_bytes: int) -> Plan:
-        """The plan of a launch now. ``Refused`` where the context asked for, or the weights, can never fit this node."""
+    def plans_at(self, available: Mapping[str, int], context_tokens: int | None) -> tuple[NodePlan, ...]:
+        """The plans of nodes by name, each with what it has available."""
+        return tuple(self.node_plan(count, node, context_tokens) for node, count in available.items())
+
+    def at(self, available: Mapping[str, int]) -> Plan:
+        """The plan of a launch now. ``Refused`` where the context asked for, or the weights, do not fit one of the nodes."""
         floor, window = self.configuration.memory.floor_bytes, self.ladder.window(self.bundle.window_tokens)
-        context = choose_context(self.asked_context, (self.node_plan(available_bytes),), floor, window)
+        context = choose_context(
+            self.asked_context, lambda at: self.plans_at(available, at), floor, window, self.needs.measured_at
+        )
         self.commands(context)  # refuses what the engine cannot be given
-        return Plan(self, context)
+        return Plan(self, context, tuple(available.items()))
 
     def running_at(self, context_tokens: int) -> Plan:
         """The plan of a gang that runs already, at the context it was started with."""
@@ -177,10 +197,11 @@ class Blueprint:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One launch: the blueprint at a context."""
+    """One launch: the blueprint at a context. ``before`` is what each node had available when it was made, by name."""
 
     blueprint: Blueprint
     context_tokens: int
+    before: tuple[tuple[str, int], ...] = ()
 
     @property
     def commands(self) -> tuple[RankCommand, ...]:
@@ -206,10 +227,16 @@ class Plan:
             context_tokens=self.context_tokens,
             runner=one.configuration.serve.runner,
             nodes=one.nodes,
-            planned=tuple((node, one.node_plan(0, node).need_bytes(self.context_tokens)) for node in dict.fromkeys(one.nodes)),
+            planned=tuple((plan.node, plan.need_bytes(self.context_tokens)) for plan in self._plans),
             fresh_s=fresh_s(one.configuration.probes),
-            context_bytes_per_token=one.node_plan(0).bytes_per_token,
+            context_bytes_per_token=self._plans[0].bytes_per_token,
         )
+
+    @property
+    def _plans(self) -> tuple[NodePlan, ...]:
+        """Every node's, the head's first."""
+        one = self.blueprint
+        return one.plans_at(dict.fromkeys(one.nodes, 0), self.context_tokens)
 
     def rank_spec(self, launch_id: str, rank: int, site: Site) -> RankSpec:
         """What a runner starts on the rank's node."""
@@ -257,4 +284,5 @@ def blueprint(configuration: Configuration) -> Blueprint:
         generation.bundle_entry,
         generation.store,
         found,
+        known=Takings(configuration.state_dir).of(generation.bundle_entry),
     )

@@ -18,9 +18,10 @@ from typing import Any
 
 from build.errors import TwinfoldError
 from build.facts import Meminfo, Pressure, read_meminfo, read_pressure
+from build.units import GIB
 from supervisor.engine import progress
 from supervisor.engine.contract import Logged, parity
-from supervisor.engine.facts import Fact, RankLoaded, Ready, StartFailure
+from supervisor.engine.facts import Fact, MemoryLine, RankLoaded, Ready, StartFailure
 from supervisor.engine.log import LogReader, logged
 from supervisor.engine.probes import Endpoint, ProbeFailed, read, tiny_generation
 from supervisor.engine.readings import EngineReading
@@ -130,6 +131,11 @@ class RankWatch(Watcher):
         with self._lock:
             return self._handles.get(rank)
 
+    @property
+    def said_bytes(self) -> dict[int, int]:
+        """What each rank logged that its weights take, by rank."""
+        return {rank: count for rank, log in dict(self._logs).items() if (count := _weights_said(log.facts))}
+
     def _watch(self) -> None:
         while not self._stopped.is_set():
             living = [h for h in self.handles if h.rank not in self.exits]
@@ -183,7 +189,7 @@ class RankWatch(Watcher):
         for fact in facts:
             self._tell(handle.rank, fact)
         # Facts of a start are few; replies and access lines are many and of no use here.
-        log.facts += [fact for fact in facts if isinstance(fact, (Ready, RankLoaded, StartFailure))]
+        log.facts += [fact for fact in facts if isinstance(fact, (Ready, RankLoaded, StartFailure, MemoryLine))]
 
     def _tell(self, rank: int, fact: Fact) -> None:
         now_s = self._clock()
@@ -202,6 +208,13 @@ class RankWatch(Watcher):
         said: list[Logged] = [logged(rank, log.facts) for rank, log in sorted(self._logs.items())]
         differences = parity(self._asked_context, self._asked_drafts, said)
         self._post(machine.Parity(self._clock(), self._launch, tuple(map(str, differences))))
+
+
+def _weights_said(facts: Sequence[Fact]) -> int:
+    """Rank 0 logs gibibytes, a follower bytes; 0 where neither was logged."""
+    said = [round(fact.model_gib * GIB) for fact in facts if isinstance(fact, MemoryLine)]
+    said += [fact.arena_bytes or 0 for fact in facts if isinstance(fact, RankLoaded)]
+    return max(said, default=0)
 
 
 class MemoryWatch(Watcher):

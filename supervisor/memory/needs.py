@@ -1,17 +1,49 @@
-"""What the ranks of one node take of its memory, by the bundle and the settings: for a launch and the doctor alike. Pure."""
+"""What a bundle's ranks need on each node under the settings: by published figures, or by what was measured here. Pure."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from build.bundle import Bundle
-from build.nodes.hosts import Host
-from supervisor.memory.figures import published
+from supervisor.configuration import Configuration
+from supervisor.memory.figures import PUBLISHED, published
+from supervisor.memory.measured import Took, contexts, taken_over
 from supervisor.memory.plan import NodePlan
-from supervisor.settings import Memory, Serve
 
 
-def node_plan(bundle: Bundle, host: Host, memory: Memory, serve: Serve, available_bytes: int = 0) -> NodePlan:
-    """The plan of one host; ``available_bytes`` is what it has now."""
-    figures = published(bundle.target)
-    each = memory.context_bytes_per_token + figures.state_bytes_per_token * serve.parallel
-    weights = sum(bundle.rank_cache_bytes[rank] for rank in host.ranks)
-    return NodePlan(host.name, available_bytes, weights, each * len(host.ranks), figures.scratch_bytes * len(host.ranks))
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """``known``: what was measured of this bundle on this machine."""
+
+    configuration: Configuration
+    bundle: Bundle
+    known: tuple[Took, ...] = ()
+
+    @property
+    def shape(self) -> str:
+        """What memory depends on beside bundle and context: figures measured under another shape say nothing here."""
+        serve = self.configuration.serve
+        env = json.dumps(sorted(self.configuration.engine_env))
+        return f"{serve.parallel} streams, drafts {serve.drafts}, {hashlib.sha256(env.encode()).hexdigest()[:8]}"
+
+    @property
+    def measured_at(self) -> tuple[int, ...]:
+        """Contexts at which something was measured."""
+        return contexts(self.known, self.shape)
+
+    def plan(self, node: str, ranks: Sequence[int], available_bytes: int, context_tokens: int | None) -> NodePlan:
+        """A node's plan: by what was measured at the context, else (and for None) by the figures."""
+        figures, memory = published(self.bundle.target), self.configuration.memory
+        each = memory.context_bytes_per_token + figures.state_bytes_per_token * self.configuration.serve.parallel
+        plan = NodePlan(
+            node,
+            available_bytes,
+            sum(self.bundle.rank_cache_bytes[rank] for rank in ranks),
+            each * len(ranks),
+            figures.scratch_bytes * len(ranks),
+            origin=f"published of {self.bundle.target}" if self.bundle.target in PUBLISHED else "the settings",
+        )
+        return plan if context_tokens is None else taken_over(plan, self.known, context_tokens, self.shape)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from build.errors import Refused
 from build.units import GIB
-from supervisor.memory.plan import CONTEXT_STEP, NodePlan, choose_context
+from supervisor.memory.plan import CONTEXT_STEP, NodePlan, PlansAt, choose_context
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +22,23 @@ class Asked:
     settings: tuple[tuple[str, str, str], ...]
 
 
-def report(asked: Asked, plans: Sequence[NodePlan], available: Mapping[str, int | None]) -> dict[str, Any]:
-    """The whole answer as JSON values. ``available`` is MemAvailable by node, None where it was not read."""
-    read = tuple(plan for plan in plans if available[plan.node] is not None)
+def report(
+    asked: Asked,
+    plans_at: PlansAt,
+    unread: Mapping[str, str] | None = None,
+    measured_at: Iterable[int] = (),
+) -> dict[str, Any]:
+    """The whole answer as JSON values. ``unread`` names nodes whose memory was not read, with the reason: they bound nothing."""
+    unread = unread or {}
+
+    def read_at(at: int | None) -> tuple[NodePlan, ...]:
+        return tuple(plan for plan in plans_at(at) if plan.node not in unread)
+
+    context, refused = _chosen(asked, read_at, measured_at)
+    tried = context or (asked.context if isinstance(asked.context, int) else None)
+    read, plans = read_at(tried), plans_at(tried)
     largest = min((plan.largest_context(asked.floor_bytes, asked.window_tokens) for plan in read), default=0)
-    context, refused = _chosen(asked, read)
-    nodes = [_node(asked, plan, context or largest, available[plan.node]) for plan in plans]
+    nodes = [_node(asked, plan, context or largest, unread.get(plan.node)) for plan in plans]
     return {
         "context": asked.context,
         "chosen_context_tokens": context,
@@ -46,31 +57,39 @@ def as_text(found: Mapping[str, Any]) -> str:
     if found["refused"]:
         lines = [f"refused: {found['refused']}"]
     for node in found["nodes"]:
-        lines += ["", f"{node['node']}:", *(_row(name, count) for name, count in node["rows"].items())]
+        lines += ["", f"{node['node']}, by {node['origin']}:", *(_row(name, count) for name, count in node["rows"].items())]
+        lines += [f"  not read: {node['unread']}"] if "unread" in node else []
     width = max(len(one["name"]) for one in found["settings"])
     lines += ["", "settings:", *(f"  {one['name']:<{width}}  {one['value']}  ({one['origin']})" for one in found["settings"])]
     return "\n".join([*lines, "", *found["would_change"]])
 
 
-def _chosen(asked: Asked, plans: tuple[NodePlan, ...]) -> tuple[int | None, str]:
+def _chosen(asked: Asked, plans_at: PlansAt, measured_at: Iterable[int]) -> tuple[int | None, str]:
+    if not plans_at(None):
+        return None, ""
     try:
-        return (choose_context(asked.context, plans, asked.floor_bytes, asked.window_tokens), "") if plans else (None, "")
+        return choose_context(asked.context, plans_at, asked.floor_bytes, asked.window_tokens, measured_at), ""
     except Refused as error:
         return None, str(error)
 
 
-def _node(asked: Asked, plan: NodePlan, context: int, available: int | None) -> dict[str, Any]:
+def _node(asked: Asked, plan: NodePlan, context: int, unread: str | None) -> dict[str, Any]:
+    available = plan.available_bytes if unread is None else None
+    weights = {"weights and scratch": plan.weights_bytes} if plan.measured else {"weights": plan.weights_bytes}
     rows: dict[str, int | None] = {
-        "weights": plan.weights_bytes,
+        **weights,
         f"contexts of {context} tokens": context * plan.bytes_per_token,
-        "scratch": plan.other_bytes,
+        **({} if plan.measured else {"scratch": plan.other_bytes}),
         "floor, as the engine's own reserve": asked.floor_bytes,
         "needed before a launch": plan.need_bytes(context) + asked.floor_bytes,
         "available now": available,
     }
     if available is not None:
         rows["left beside the floor"] = available - plan.need_bytes(context) - asked.floor_bytes
-    return {"node": plan.node, "rows": rows}
+    if plan.most_bytes:
+        rows["most that was seen taken"] = plan.most_bytes
+    found: dict[str, Any] = {"node": plan.node, "rows": rows, "origin": plan.origin, "measured": plan.measured}
+    return found | ({} if unread is None else {"unread": unread})
 
 
 def _row(name: str, count: int | None) -> str:

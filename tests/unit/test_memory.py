@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from build.errors import Refused
 from build.units import GIB
-from supervisor.memory.plan import CONTEXT_STEP, NodePlan, choose_context
+from supervisor.memory.plan import CONTEXT_STEP, NodePlan, PlansAt, choose_context
 from supervisor.memory.policy import (
     Floor,
     FloorVerdict,
@@ -258,10 +258,15 @@ def plan(available_gib: float, weights_gib: float = 98.7) -> NodePlan:
     return NodePlan("spark-a", int(available_gib * GIB), int(weights_gib * GIB), 930)
 
 
+def at(*plans: NodePlan) -> PlansAt:
+    """The same plans at every context: nothing was measured."""
+    return lambda _context: plans
+
+
 def test_auto_takes_the_largest_context_that_leaves_the_floor_on_every_node() -> None:
     roomy, tight = plan(115.7), plan(103.2)
-    assert choose_context("auto", (roomy,), 4 * GIB, 1 << 20) == 1 << 20
-    chosen = choose_context("auto", (roomy, tight), 4 * GIB, 1 << 20)
+    assert choose_context("auto", at(roomy), 4 * GIB, 1 << 20) == 1 << 20
+    chosen = choose_context("auto", at(roomy, tight), 4 * GIB, 1 << 20)
     assert chosen % CONTEXT_STEP == 0
     assert tight.need_bytes(chosen) + 4 * GIB <= tight.available_bytes < tight.need_bytes(chosen + CONTEXT_STEP) + 4 * GIB
 
@@ -270,15 +275,15 @@ def test_a_context_that_does_not_fit_is_refused_with_the_largest_that_does() -> 
     tight = plan(103.2)
     largest = tight.largest_context(4 * GIB, 1 << 20)
     with pytest.raises(Refused, match=f"largest that fits is {largest}"):
-        choose_context(1 << 20, (tight,), 4 * GIB, 1 << 20)
-    assert choose_context(largest, (tight,), 4 * GIB, 1 << 20) == largest
+        choose_context(1 << 20, at(tight), 4 * GIB, 1 << 20)
+    assert choose_context(largest, at(tight), 4 * GIB, 1 << 20) == largest
 
 
 def test_weights_that_do_not_fit_are_refused_with_node_and_figures() -> None:
     with pytest.raises(Refused, match=r"spark-a has 93\.0 GiB available"):
-        choose_context("auto", (plan(93.0),), 4 * GIB, 1 << 20)
+        choose_context("auto", at(plan(93.0)), 4 * GIB, 1 << 20)
     with pytest.raises(Refused, match="window is 65536"):
-        choose_context(65537, (plan(115.7),), 4 * GIB, 65536)
+        choose_context(65537, at(plan(115.7)), 4 * GIB, 65536)
 
 
 @given(gib, st.floats(0, 8), st.integers(0, 4096), st.integers(1024, 1 << 20))

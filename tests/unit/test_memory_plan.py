@@ -28,24 +28,24 @@ def test_the_published_headroom_at_the_whole_window_and_four_streams() -> None:
 @pytest.mark.parametrize(("context", "fits"), [(524288, True), (655360, False)])
 def test_what_was_reported_of_a_head_that_other_software_uses_6_gib_of(context: int, fits: bool) -> None:
     asked = Asked(context, WINDOW, 4 * GIB, 4.0, SETTINGS)
-    found = report(asked, [head(110)], {"head": 110 * GIB})
+    found = report(asked, lambda _: (head(110),))
     assert bool(found["refused"]) is not fits
     assert 524288 <= found["largest_context_tokens"] < 655360
     assert fits or str(found["largest_context_tokens"]) in found["refused"]
 
 
 def test_every_node_has_a_table_and_every_setting_its_origin() -> None:
-    plans = [head(116), NodePlan("worker", 0, WEIGHTS, 930)]
-    found = report(Asked("auto", WINDOW, 4 * GIB, 4.0, SETTINGS), plans, {"head": 116 * GIB, "worker": None})
+    plans = (head(116), NodePlan("worker", 0, WEIGHTS, 930))
+    found = report(Asked("auto", WINDOW, 4 * GIB, 4.0, SETTINGS), lambda _: plans, {"worker": "no route to host"})
     text = as_text(json.loads(json.dumps(found)))
     assert "context: 1048576 tokens" in text
-    assert "head:" in text
-    assert "worker:" in text
-    assert "not read" in text
+    assert "head, by" in text
+    assert "worker, by" in text
+    assert "not read: no route to host" in text
     assert "min_avail_gib  4.0  (config.toml:3)" in text
     assert "the whole window fits until" in text
 
 
 def test_what_would_change_a_refusal_is_said() -> None:
-    found = report(Asked(655360, WINDOW, 4 * GIB, 4.0, SETTINGS), [head(100)], {"head": 100 * GIB})
+    found = report(Asked(655360, WINDOW, 4 * GIB, 4.0, SETTINGS), lambda _: (head(100),))
     assert "more must be available" in as_text(found)

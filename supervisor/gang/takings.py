@@ -1,0 +1,116 @@
+"""What launches take of each node's memory: measured while one runs, and kept below ``memory/`` of the state folder.
+
+One file a bundle, mode 0600 in a folder of mode 0700, replaced as a whole; the oldest bundles' files go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import threading
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median_low
+
+from supervisor.memory.measured import Took, from_json, kept
+from supervisor.runners.records import write_json
+
+FOLDER = "memory"
+BUNDLES = 16
+SAMPLES = 600  # a minute of them
+LOADED_SAMPLES = 10
+FILL_STEP = 0.01  # contexts that are fuller by less are as full as they were
+
+
+class Takings:
+    """The files. One supervisor writes them; anybody reads whole ones."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._folder = state_dir / FOLDER
+
+    def of(self, bundle_entry: str) -> tuple[Took, ...]:
+        """What is known of a bundle, oldest first; a file that cannot be read says nothing."""
+        try:
+            return from_json(json.loads(self._path(bundle_entry).read_text(encoding="utf-8")))
+        except (OSError, ValueError):
+            return ()
+
+    def keep(self, bundle_entry: str, new: Took) -> None:
+        """One launch's figures on one node, in place of its earlier ones."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        held = kept(self.of(bundle_entry), new)
+        write_json(self._path(bundle_entry), [dataclasses.asdict(one) for one in held])
+        for path in sorted(self._folder.glob("*.json"), key=_age)[:-BUNDLES]:
+            path.unlink(missing_ok=True)
+
+    def _path(self, bundle_entry: str) -> Path:
+        return self._folder / f"{bundle_entry}.json"
+
+
+class Meter:
+    """One launch in hand. ``before`` is what each node had available before it. Thread-safe."""
+
+    def __init__(self, before: Mapping[str, int]) -> None:
+        self._before = dict(before)
+        self._lock = threading.Lock()
+        self._recent: dict[str, deque[int]] = {node: deque(maxlen=SAMPLES) for node in before}
+        self._lowest: dict[str, int] = {}
+        self._loaded: dict[str, int] = {}
+        self._filled = self._filled_now = 0.0
+        self._ended = False
+
+    def sample(self, node: str, available_bytes: int) -> None:
+        """A node has so much available now. It counts as full where the contexts are as full as they have been."""
+        with self._lock:
+            if self._ended or node not in self._recent:
+                return
+            self._lowest[node] = min(available_bytes, self._lowest.get(node, available_bytes))
+            if self._filled_now >= self._filled - FILL_STEP:
+                self._recent[node].append(available_bytes)
+
+    def fill(self, ratio: float | None) -> None:
+        """So much of the contexts' memory is in use, 0 to 1; None where the engine does not say."""
+        if ratio is None:
+            return
+        with self._lock:
+            self._filled_now = ratio
+            if ratio >= self._filled + FILL_STEP:
+                self._filled = min(ratio, 1.0)
+                for recent in self._recent.values():
+                    while len(recent) > 1:  # the newest stays: there is always one
+                        recent.popleft()
+
+    def loaded(self) -> None:
+        """The gang serves from now on."""
+        with self._lock:
+            for node, recent in self._recent.items():
+                if recent:
+                    self._loaded[node] = median_low(list(recent)[-LOADED_SAMPLES:])
+                    recent.clear()
+
+    def end(self) -> None:
+        """The gang serves no longer: what comes now is memory on its way back."""
+        with self._lock:
+            self._ended = True
+
+    def took(self, node: str) -> tuple[int, int, int, float] | None:
+        """(when loaded, at the fullest, at the most) in bytes and the share that was filled; None before it served."""
+        with self._lock:
+            if node not in self._loaded:
+                return None
+            before, loaded = self._before[node], self._loaded[node]
+            full = median_low(self._recent[node]) if self._recent[node] else loaded
+            return before - loaded, before - full, before - self._lowest[node], self._filled
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Those measured."""
+        return tuple(self._before)
+
+
+def _age(path: Path) -> float:
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0

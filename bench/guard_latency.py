@@ -3,7 +3,8 @@
 ``python -m bench.guard_latency [--trials N] [--slow-trials N]`` as root. All read the same kind of file: the guard through
 --proc, the loop by its path, earlyoom through a mount name space in which the file covers /proc/meminfo (with a pid name space of
 its own, so that it sees nobody else). The fall comes at a random moment of the reader's period. The guard has a client that never
-reads all the while; over containers its dockerd is stopped (SIGSTOP) as well. Loop and earlyoom are slow: they get fewer trials.
+reads all the while. Over containers the guards are containers too, on a host of the testbed that is cut off from everything: its
+dockerd and the client stopped (SIGSTOP), its sshd gone, its cables out. Loop and earlyoom are slow: they get fewer trials.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import os
 import random
 import select
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -25,12 +25,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.testing.dockerd import Dockerd, dockerd
+from bench import guard_cut_off
+from build.image.docker_api import Api, connect
+from tests.testbed import bed
+from tests.testbed.hosts import Host
+from tests.testbed.layout import Layout
 from tests.testing.node_tool import GIB, GuardProcess, ProcTree, Victim, start_ticks
 
 ABOVE_BYTES, BELOW_BYTES = 30 * GIB, GIB
 DEADLINE_S = 20.0
-IMAGE = "victim"
+BATCH = 10
 HOG = "import sys,time; b=bytearray(int(sys.argv[1])<<20); print('up',flush=True); time.sleep(1000)"
 
 
@@ -101,34 +105,48 @@ def guard_over_processes(root: Path, trials: int, victim_mib: int) -> Row:
     return row
 
 
-def guard_over_containers(root: Path, daemon: Dockerd, trials: int) -> Row:
-    row = Row("guard, container, dockerd stopped")
-    for number in range(trials):
-        pid = start_container(daemon)
-        daemon.process.send_signal(signal.SIGSTOP)
-        try:
-            guard_trial(fresh(root, f"c{number}"), pid, row)
-        finally:
-            daemon.process.send_signal(signal.SIGCONT)
-        docker(daemon, "rm", "-f", IMAGE)
+def guard_cut_off_from_all(root: Path, host: Host, trials: int) -> Row:
+    row = Row("guard in a container; dockerd and supervisor stopped, ssh and cables cut")
+    for first in range(0, trials, BATCH):
+        with guard_cut_off.batch(host, root, range(first, min(first + BATCH, trials)), ABOVE_BYTES) as guarded:
+            for one in guarded:
+                row.from_write_ms.append(fall(one.proc, 0.1, one.pidfd))
+                until_said(one)
+                row.from_sample_ms.append(one.sample_to_death_ms())
     return row
 
 
-def shell_loop(root: Path, daemon: Dockerd, trials: int) -> Row:
+def until_said(one: guard_cut_off.GuardedContainer) -> None:
+    """The guard's last line is written after the death."""
+    end = time.monotonic() + DEADLINE_S
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError, StopIteration):
+            one.sample_to_death_ms()
+            return
+        time.sleep(0.01)
+
+
+def shell_loop(root: Path, host: Host, trials: int) -> Row:
     row = Row("shell loop 0.5 s, docker kill")
-    for number in range(trials):
-        proc = ProcTree(fresh(root, f"s{number}") / "proc", ABOVE_BYTES)
-        pidfd = os.pidfd_open(start_container(daemon))
-        script = (
-            "while :; do a=$(awk '/MemAvailable/{print $2}' \"$1\"); "
-            '[ "$a" -lt "$2" ] && docker -H "$3" kill victim; sleep 0.5; done'
-        )
-        argv = ["sh", "-c", script, "sh", str(proc.root / "meminfo"), str((2 * GIB) >> 10), f"unix://{daemon.socket}"]
-        with ended(subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)):
-            row.from_write_ms.append(fall(proc, 0.5, pidfd))
-        os.close(pidfd)
-        docker(daemon, "rm", "-f", IMAGE)
+    with contextlib.closing(connect(str(host.plan.docker_socket), host.name)) as api:
+        for number in range(trials):
+            row.from_write_ms.append(loop_trial(ProcTree(fresh(root, f"s{number}") / "proc", ABOVE_BYTES), host, api))
     return row
+
+
+def loop_trial(proc: ProcTree, host: Host, api: Api) -> float:
+    """One fall under the loop, in milliseconds; its daemon works."""
+    pidfd = os.pidfd_open(guard_cut_off.start_sleeper(api, "victim"))
+    script = (
+        'while :; do a=$(awk \'/MemAvailable/{print $2}\' "$1"); [ "$a" -lt "$2" ] && docker -H "$3" kill victim; sleep 0.5; done'
+    )
+    argv = ["sh", "-c", script, "sh", str(proc.root / "meminfo"), str((2 * GIB) >> 10), f"unix://{host.plan.docker_socket}"]
+    try:
+        with ended(subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)):
+            return fall(proc, 0.5, pidfd)
+    finally:
+        os.close(pidfd)
+        api.delete("/containers/victim", {"force": "1"})
 
 
 def earlyoom(root: Path, trials: int) -> Row:
@@ -139,19 +157,21 @@ def earlyoom(root: Path, trials: int) -> Row:
         argv = ["unshare", "-m", "-p", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script, "sh"]
         argv += [str(proc.root / "meminfo"), str((2 * GIB) >> 10)]
         with ended(subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)) as started:
-            pidfd = os.pidfd_open(child_of(child_of(started.pid)))
+            pidfd = os.pidfd_open(child_of(child_of(started.pid), "sleep"))
             time.sleep(0.5)
             row.from_write_ms.append(fall(proc, 0.5, pidfd))
             os.close(pidfd)
     return row
 
 
-def child_of(pid: int) -> int:
-    """The first child that a process comes to have."""
+def child_of(pid: int, called: str = "") -> int:
+    """The first child that a process comes to have, or the first that runs the program of that name."""
     end = time.monotonic() + DEADLINE_S
     while time.monotonic() < end:
-        if found := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            return int(found[0])
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            with contextlib.suppress(OSError):
+                if not called or Path(f"/proc/{child}/comm").read_text().strip() == called:
+                    return int(child)
         time.sleep(0.01)
     raise SystemExit(f"error: process {pid} started nothing")
 
@@ -171,30 +191,6 @@ def fresh(root: Path, name: str) -> Path:
     return folder
 
 
-def docker(daemon: Dockerd, *argv: str) -> str:
-    done = subprocess.run(
-        ["docker", "-H", f"unix://{daemon.socket}", *argv], capture_output=True, text=True, check=True, timeout=60
-    )
-    return done.stdout.strip()
-
-
-def start_container(daemon: Dockerd) -> int:
-    """A container that only sleeps; its pid as the host sees it."""
-    docker(daemon, "run", "-d", "--name", IMAGE, "--network", "none", IMAGE, "/busybox", "sleep", "1000")
-    pid = int(docker(daemon, "inspect", "-f", "{{.State.Pid}}", IMAGE))
-    assert start_ticks(pid)
-    return pid
-
-
-def import_image(daemon: Dockerd, folder: Path) -> None:
-    busybox = shutil.which("busybox")
-    if busybox is None:
-        raise SystemExit("error: busybox-static is not installed")
-    archive = folder / "image.tar"
-    subprocess.run(["tar", "-C", str(Path(busybox).parent), "-cf", archive, "busybox"], check=True)
-    docker(daemon, "import", str(archive), IMAGE)
-
-
 def main(argv: list[str]) -> int:
     """Measure and print, a JSON line a way."""
     parser = argparse.ArgumentParser(prog="python -m bench.guard_latency", description=__doc__)
@@ -207,12 +203,25 @@ def main(argv: list[str]) -> int:
         show(lambda: guard_over_processes(root, args.trials, args.victim_mib))
         if shutil.which("earlyoom"):
             show(lambda: earlyoom(root, args.slow_trials))
-        if shutil.which("dockerd"):
-            with dockerd(fresh(root, "d")) as daemon:
-                import_image(daemon, root)
-                show(lambda: guard_over_containers(root, daemon, args.slow_trials))
-                show(lambda: shell_loop(root, daemon, args.slow_trials))
+        on_the_testbed(root, args.trials, args.slow_trials)
     return 0
+
+
+def on_the_testbed(root: Path, trials: int, slow_trials: int) -> None:
+    """What needs a daemon, on a testbed of this run's own; nothing, with the reason, where none can be made."""
+    busybox = shutil.which("busybox")
+    if why := bed.why_not() or ("" if busybox else "busybox-static is not installed"):
+        print(f"left out: {why}", file=sys.stderr)
+        return
+    layout = Layout.here(os.environ)
+    with bed.locked(layout):
+        try:
+            (worker,) = bed.up(layout, keep=False).workers
+            guard_cut_off.import_images(worker, root, Path(str(busybox)))
+            show(lambda: shell_loop(root, worker, slow_trials))
+            show(lambda: guard_cut_off_from_all(fresh(root, "c"), worker, trials))
+        finally:
+            bed.down(layout)
 
 
 def show(measure: Callable[[], Row]) -> None:

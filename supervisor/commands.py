@@ -51,6 +51,7 @@ def plan(args: Namespace, sources: Sources) -> int:
     from supervisor.gang import gate
     from supervisor.gang.launch import blueprint
     from supervisor.memory import report
+    from supervisor.memory.needs import reserve_differs
 
     one = configure(sources)
     planned = blueprint(one)
@@ -58,7 +59,9 @@ def plan(args: Namespace, sources: Sources) -> int:
     available = {HEAD: gate.available_bytes(one.memory), **read, **dict.fromkeys(unread, 0)}
     rests_on = ("context", "parallel", "min_avail_gib", "launch_gate_gib", "context_bytes_per_token", "target", "state_dir")
     shown = tuple((name, str(_value(one, name)), one.origins[name].where) for name in rests_on)
-    asked = report.Asked(one.serve.context, planned.bundle.window_tokens, one.memory.floor_bytes, one.memory.min_avail_gib, shown)
+    notes = tuple(filter(None, [reserve_differs(one)]))
+    window, memory = planned.bundle.window_tokens, one.memory
+    asked = report.Asked(one.serve.context, window, memory.floor_bytes, memory.min_avail_gib, shown, notes)
     nodes = {node: available[node] for node in dict.fromkeys(planned.nodes)}
     found = report.report(asked, lambda at: planned.plans_at(nodes, at), unread, planned.needs.measured_at)
     print(json.dumps(found, indent=1) if args.json else report.as_text(found))

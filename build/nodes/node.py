@@ -142,6 +142,10 @@ class SshNode:
         """A unix socket on this host that leads to one there. Ask again before each connection: it may move."""
         return self._link.forward(socket, within_s)
 
+    def unforward(self, socket: str, within_s: float) -> None:
+        """Take such a socket back; nothing where there is none."""
+        self._link.unforward(socket, within_s)
+
     def close(self) -> None:
         """End the connection."""
         self._link.close()

@@ -102,6 +102,7 @@ class Link:
         self._folder: Path | None = None
         self._master: subprocess.Popen[bytes] | None = None
         self._forwarded: dict[str, Path] = {}
+        self._made = 0  # forwarded sockets so far: each has a name of its own
         self._failures = 0
         self._retry_at = 0.0
         self._last: NodeError | None = None
@@ -122,18 +123,31 @@ class Link:
         options = self.options(within_s)
         with self._guard:
             if remote not in self._forwarded:
-                local = self._socket.with_name(f"s{len(self._forwarded)}")
+                self._made += 1
+                local = self._socket.with_name(f"s{self._made}")
                 local.unlink(missing_ok=True)
-                argv = self.destination.argv([*options, "-O", "forward", "-oClearAllForwardings=no", "-L", f"{local}:{remote}"])
-                done = subprocess.run(
-                    argv, capture_output=True, stdin=subprocess.DEVNULL, timeout=within_s + CONNECT_S, check=False
-                )
+                done = self._order(options, "forward", f"{local}:{remote}", within_s + CONNECT_S)
                 if done.returncode:
                     raise SshUnusable(
                         self.destination.name, f"cannot forward {remote}: {done.stderr.decode(errors='replace').strip()}"
                     )
                 self._forwarded[remote] = local
             return self._forwarded[remote]
+
+    def unforward(self, remote: str, within_s: float) -> None:
+        """Take a forwarded socket back; nothing where there is none. A connection that has gone has taken it along."""
+        with self._guard:
+            local = self._forwarded.pop(remote, None)
+            if local is None or not self._alive():
+                return
+            options = [f"-oControlPath={self._socket}", "-oControlMaster=no", "-oProxyCommand=false"]
+            with suppress(subprocess.TimeoutExpired):
+                self._order(options, "cancel", f"{local}:{remote}", within_s)
+            local.unlink(missing_ok=True)
+
+    def _order(self, options: Sequence[str], verb: str, pair: str, within_s: float) -> subprocess.CompletedProcess[bytes]:
+        argv = self.destination.argv([*options, "-O", verb, "-oClearAllForwardings=no", "-L", pair])
+        return subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, timeout=within_s, check=False)
 
     def close(self) -> None:
         """End the connection and remove its folder."""

@@ -33,6 +33,7 @@ from supervisor.guard.spec import Limits
 from supervisor.machine import Effect, Event, Phase, State
 from supervisor.machine import types as machine
 from supervisor.memory.ladder import steps_down
+from supervisor.memory.needs import reserve_differs
 from supervisor.runners.protocol import RankHandle, Runner, StartRefused, wait_until_ended
 from supervisor.settings import Probes
 from supervisor.status.view import LaunchEnd
@@ -162,6 +163,8 @@ class Gang:
                 raise Refused(problem)
             one = self._on_its_rung(blueprint(self._configure()))
             one.check_store()
+            if why := reserve_differs(one.configuration):
+                self._voice.say(why, "warning")
             _check_world(one, self._board.state)
             one = replace(one, links=self._nodes.examine(one.configuration, launch.cancelled, self._voice.say))
             gate.check_ports(one)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path, PurePosixPath
@@ -39,9 +40,15 @@ def hosts_for(one: Configuration, fleet: Fleet, current: Callable[[], Blueprint]
         return {HEAD: ProcessGuards(lambda: tool(current()), one.run_dir)}
     there = PurePosixPath(one.links.worker_proc_root)
     here = PurePosixPath(one.memory.proc_root.absolute())
+    owner = hashlib.sha256(f"{platform.node()}\0{one.state_dir}".encode()).hexdigest()[:16]
     return {
         name: ContainerGuards(
-            post.api, post.place, image=_image(name, post, current), user=_user(post), proc=here if name == HEAD else there
+            post.api,
+            post.place,
+            image=_image(name, post, current),
+            user=_user(post),
+            proc=here if name == HEAD else there,
+            owner=owner,
         )
         for name, post in fleet.guard_posts.items()
     }

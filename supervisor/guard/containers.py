@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -22,10 +22,11 @@ from supervisor.guard.host import RankGone
 from supervisor.guard.places import Place
 from supervisor.guard.processes import NO_SUCH_RANK, SECRET, START_S
 from supervisor.guard.spec import GuardSpec
-from supervisor.runners.docker_spec import LAUNCH
+from supervisor.runners.docker_spec import LAUNCH, RANK
 from supervisor.runners.protocol import RankHandle
 
 GUARD = "twinfold.guard"  # its value is the rank
+OWNER = "twinfold.guard.owner"  # whose guard: the state folder that its launch belongs to, as a digest
 FOLDER = "/guard"  # where the container sees its folder
 WATCHED = "/watched"  # where it sees a proc tree that is not its own
 PROC = PurePosixPath("/proc")
@@ -42,11 +43,20 @@ class ContainerGuards:
     """A :class:`supervisor.guard.host.GuardHost` over one daemon.
 
     ``image`` gives the daemon's id of the node tool's image, ``user`` the ``uid:gid`` of the ranks; both are asked at a start.
+    ``owner`` tells the guards of one state folder from another's on the same daemon.
     """
 
     def __init__(
-        self, api: Api, place: Place, *, image: Callable[[], str], user: Callable[[], str], proc: PurePosixPath = PROC
+        self,
+        api: Api,
+        place: Place,
+        *,
+        image: Callable[[], str],
+        user: Callable[[], str],
+        proc: PurePosixPath = PROC,
+        owner: str = "",
     ) -> None:
+        self._owner = owner
         self._api, self._place = api, place
         self._image, self._user, self._proc = image, user, proc
         self._folders: dict[tuple[str, int], str] = {}
@@ -108,13 +118,15 @@ class ContainerGuards:
         self._folders.pop((launch_id, rank), None)
 
     def launches(self) -> tuple[tuple[str, int], ...]:
-        """By the labels."""
-        listed = self._api.get("/containers/json", {"all": "1", "filters": json.dumps({"label": [GUARD]})})
+        """By the labels. Another gang's are not ours to send away: those of a rank that lives, and of another state folder."""
+        return left_behind(self._listed(GUARD), self._listed(RANK), self._owner)
+
+    def _listed(self, label: str) -> list[Mapping[str, Any]]:
+        listed = self._api.get("/containers/json", {"all": "1", "filters": json.dumps({"label": [label]})})
         if listed.status != 200:
             raise Refused(f"Docker on {self._api.where} does not list its containers: {listed.message}")
-        labels = (one["Labels"] for one in listed.document)
-        found = ((str(one.get(LAUNCH, "")), str(one[GUARD])) for one in labels)
-        return tuple(sorted((launch, int(rank)) for launch, rank in found if launch and rank.isdigit()))
+        found: list[Mapping[str, Any]] = listed.document
+        return found
 
     def _pid(self, container: str) -> int:
         answer = self._api.get(f"/containers/{container}/json")
@@ -143,6 +155,7 @@ class ContainerGuards:
         said = ""
         for protections in (PROTECTED, {}):
             body = create_body(wanted, self._image(), self._user(), folder, watched=self._watched(), protections=protections)
+            body["Labels"][OWNER] = self._owner
             name = _name(wanted.launch_id, wanted.rank)
             made = self._api.post("/containers/create", {"name": name}, body)
             started = self._api.post(f"/containers/{name}/start") if made.status == 201 else made
@@ -201,6 +214,23 @@ def create_body(
             **protections,
         },
     }
+
+
+def left_behind(
+    guards: Sequence[Mapping[str, Any]], ranks: Sequence[Mapping[str, Any]], owner: str
+) -> tuple[tuple[str, int], ...]:
+    """(launch id, rank) of guards whose ranks have ended, out of Docker's lists of containers. Pure.
+
+    Of another owner's only those that have ended themselves: a guard that lives yet may be heard by its supervisor.
+    """
+    living = {(one["Labels"].get(LAUNCH), one["Labels"].get(RANK)) for one in ranks if one.get("State") == "running"}
+    found = set()
+    for one in guards:
+        launch, rank = str(one["Labels"].get(LAUNCH, "")), str(one["Labels"].get(GUARD, ""))
+        ours = one["Labels"].get(OWNER, owner) == owner or one.get("State") != "running"
+        if launch and rank.isdigit() and ours and (launch, rank) not in living:
+            found.add((launch, int(rank)))
+    return tuple(sorted(found))
 
 
 def _name(launch_id: str, rank: int) -> str:

@@ -133,6 +133,7 @@ class FarPlace:
             return b""
         return done.stdout if done.status == 0 else b""
 
-    def remove(self, folder: str, rank: int) -> None:  # noqa: ARG002
-        """The whole folder."""
+    def remove(self, folder: str, rank: int) -> None:
+        """The whole folder, and the way to its socket."""
+        self._node.unforward(f"{folder}/{spec.name(rank)}.sock", FORWARD_S)
         self._node.run(["sh", "-c", REMOVE, "remove", folder], ASK_S)

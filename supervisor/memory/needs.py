@@ -13,6 +13,27 @@ from supervisor.memory.figures import PUBLISHED, published
 from supervisor.memory.measured import Took, contexts, taken_over
 from supervisor.memory.plan import NodePlan
 
+RESERVE = "TENSORFOLD_MEMORY_RESERVE_GIB"
+
+
+def reserve_differs(one: Configuration) -> str:
+    """What to know where the user gives the engine another reserve than the floor; "" where the two agree."""
+    asked = dict(one.engine_env).get(RESERVE)
+    floor = f"{one.memory.min_avail_gib:g}"
+    if asked is None or _same(asked, floor):
+        return ""
+    return (
+        f"{RESERVE} = {asked} is not the floor of {floor} GiB: the engine refuses to start by its own reserve,"
+        " the plan and the guards go by the floor; leave it out, or set min_avail_gib to the same"
+    )
+
+
+def _same(asked: str, floor: str) -> bool:
+    try:
+        return float(asked) == float(floor)
+    except ValueError:
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class Needs:

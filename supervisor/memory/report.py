@@ -20,6 +20,7 @@ class Asked:
     floor_bytes: int
     reserve_gib: float
     settings: tuple[tuple[str, str, str], ...]
+    notes: tuple[str, ...] = ()  # what else a person should know
 
 
 def report(
@@ -47,6 +48,7 @@ def report(
         "refused": refused,
         "nodes": nodes,
         "settings": [{"name": name, "value": value, "origin": origin} for name, value, origin in asked.settings],
+        "notes": list(asked.notes),
         "would_change": [text for plan in read for text in _changes(asked, plan, context or largest)],
     }
 
@@ -61,7 +63,7 @@ def as_text(found: Mapping[str, Any]) -> str:
         lines += [f"  not read: {node['unread']}"] if "unread" in node else []
     width = max(len(one["name"]) for one in found["settings"])
     lines += ["", "settings:", *(f"  {one['name']:<{width}}  {one['value']}  ({one['origin']})" for one in found["settings"])]
-    return "\n".join([*lines, "", *found["would_change"]])
+    return "\n".join([*lines, "", *found["would_change"], *(f"note: {text}" for text in found["notes"])])
 
 
 def _chosen(asked: Asked, plans_at: PlansAt, measured_at: Iterable[int]) -> tuple[int | None, str]:

@@ -259,3 +259,17 @@ def test_the_connection_ends_with_its_user_and_its_folder_is_private(testbed: Te
     assert path.parent.stat().st_mode & 0o777 == 0o700
     node.close()
     assert not path.parent.exists()
+
+
+def test_a_forwarded_socket_that_is_taken_back_is_gone_and_the_others_stay(node: SshNode) -> None:
+    docker = node.docker_socket()
+    path = node.forward("/run/nobody.sock", 10)
+    assert str(path) in Path("/proc/net/unix").read_text()
+    node.unforward("/run/nobody.sock", 10)
+    assert str(path) not in Path("/proc/net/unix").read_text()
+    assert not path.exists()
+    node.unforward("/run/nobody.sock", 10)
+    assert docker_name(docker)
+    again = node.forward("/run/nobody.sock", 10)
+    assert again not in (path, docker)
+    assert again.exists()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import select
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.testbed import readings
 from tests.testbed.bed import Testbed
 from tests.testbed.hosts import Host
 from tests.testbed.layout import LAN, RAIL0, RAIL1
@@ -20,7 +24,9 @@ from tests.testing.supervised import until
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(1500)]
 QUESTION = "What is 6 times 7? Answer with the number alone."
 LEASE_S = 10.0
+DEATH_S = 0.15  # the goal, from the sample to the death
 MIB_KB = 1 << 10
+SLOW_BYTES_PER_S = 32 << 10  # the guards' stream takes a tenth of it
 
 
 @pytest.fixture
@@ -55,6 +61,11 @@ def secret(fleet: SupervisedFleet) -> str:
 
 def lease_ages_ms(fleet: SupervisedFleet) -> dict[str, float | None]:
     return {one["node"]: one.get("lease_age_s") for one in fleet.status().get("guards", ())}
+
+
+def running(testbed: Testbed) -> set[str]:
+    """The ids of every rank's container that runs."""
+    return {one["Id"] for host in testbed.hosts for one in containers(host) if one["State"] == "running"}
 
 
 def guard_folders() -> set[Path]:
@@ -98,7 +109,62 @@ def test_memory_that_collapses_on_the_worker_ends_the_gang_with_its_name(fleet: 
     assert (evicted["node"], evicted["count"]) == ("worker", 1)
 
 
-def test_loss_stops_nothing_and_a_worker_cut_off_on_every_path_stops_its_rank(fleet: SupervisedFleet, testbed: Testbed) -> None:
+def test_the_plan_reads_every_nodes_memory_and_a_worker_that_lacks_it_refuses(fleet: SupervisedFleet, testbed: Testbed) -> None:
+    (worker,) = testbed.workers
+    nodes = json.loads(fleet.command("plan", "--json").stdout)["nodes"]
+    assert [one["node"] for one in nodes] == ["head", "worker"]
+    assert nodes[1]["rows"]["available now"] == readings.MEMINFO_KB["MemAvailable"] << 10
+    worker.set_meminfo(MemAvailable=200 * MIB_KB)
+    short = fleet.command("plan")
+    assert short.returncode == 3
+    assert "worker has" in short.stderr
+    worker.stop_sshd()
+    unread = fleet.command("plan")
+    worker.restart_sshd()
+    assert unread.returncode == 0
+    assert "not read: " in unread.stdout
+
+
+def test_the_worker_is_guarded_with_supervisor_and_dockerd_stopped_and_every_way_to_it_cut(
+    fleet: SupervisedFleet, testbed: Testbed
+) -> None:
+    (worker,) = testbed.workers
+    before = guard_folders()
+    fleet.start().wait_ready()
+    (folder,) = guard_folders() - before
+    pidfd = os.pidfd_open(inspected(worker, containers(worker)[0]["Id"])["State"]["Pid"])
+    fleet.signal(signal.SIGSTOP)
+    worker.freeze_dockerd()
+    worker.stop_sshd()
+    try:
+        for network in (RAIL0, RAIL1, LAN):
+            worker.link(network, up=False)
+        worker.set_meminfo(MemAvailable=64 * MIB_KB)
+        assert select.select([pidfd], [], [], 10 * DEATH_S)[0], "the rank outlived memory below the hard floor"
+        said = until("the guard's words", lambda: [one for one in words(folder) if one.get("event") == "dead"] and words(folder))
+        assert (said[0]["event"], said[0]["cause"]) == ("kill", "hard")
+        assert said[0]["read_to_signal_us"] + said[-1]["us_after_signal"] <= 10 * DEATH_S * 1e6
+    finally:
+        os.close(pidfd)
+        testbed.heal()
+        worker.restart_sshd()
+        worker.thaw_dockerd()
+        fleet.signal(signal.SIGCONT)
+    until("an end", lambda: [name for name in fleet.logs() if name.endswith("-end.json")])
+
+
+def words(folder: Path) -> list[dict[str, Any]]:
+    """What the worker's guard has logged so far."""
+    try:
+        lines = (folder / "guard1.log").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+    except (OSError, ValueError):
+        return []
+
+
+def test_loss_and_slowness_stop_nothing_and_a_worker_cut_off_on_every_path_stops_its_rank(
+    fleet: SupervisedFleet, testbed: Testbed
+) -> None:
     (worker,) = testbed.workers
     fleet.start().wait_ready()
     ranks = {one["Id"] for host in testbed.hosts for one in containers(host)}
@@ -107,7 +173,13 @@ def test_loss_stops_nothing_and_a_worker_cut_off_on_every_path_stops_its_rank(fl
         for network in (RAIL0, LAN):
             host.lose(network, 0.3)
     time.sleep(LEASE_S + 5.0)
-    assert {one["Id"] for host in testbed.hosts for one in containers(host) if one["State"] == "running"} == ranks
+    assert running(testbed) == ranks
+    testbed.heal()
+    for host in testbed.hosts:
+        for network in (RAIL0, LAN):
+            host.slow(network, SLOW_BYTES_PER_S)
+    time.sleep(LEASE_S + 5.0)
+    assert running(testbed) == ranks
     testbed.heal()
 
     worker.link(RAIL0, up=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from build.nodes.hosts import HEAD, Host
-from supervisor.guard.containers import create_body
+from supervisor.guard.containers import create_body, left_behind
 from supervisor.guard.leases import MOST_PATHS, lease
 from supervisor.guard.spec import GuardSpec, Lease, Limits
 
@@ -46,3 +46,20 @@ def test_a_guards_container_has_no_capability_no_secret_and_is_not_taken_for_a_r
     host = body["HostConfig"]
     assert (host["PidMode"], host["NetworkMode"], host["CapDrop"], host["ReadonlyRootfs"]) == ("host", "host", ["ALL"], True)
     assert [(one["Source"], one["ReadOnly"]) for one in host["Mounts"]] == [("/tmp/f", False), ("/elsewhere/proc", True)]
+
+
+def listed(launch: str, rank: int, owner: str | None = None, state: str = "running") -> dict[str, object]:
+    label = {"twinfold.rank": str(rank)} if owner is None else {"twinfold.guard": str(rank), "twinfold.guard.owner": owner}
+    return {"State": state, "Labels": {"twinfold.launch": launch, **label}}
+
+
+def test_only_guards_that_watch_nobody_are_left_behind_and_a_living_one_only_where_it_is_ours() -> None:
+    guards = [
+        listed("mine", 0, "me"),
+        listed("mine-over", 0, "me"),
+        listed("theirs", 1, "they"),
+        listed("theirs-ending", 1, "they"),
+        listed("theirs-over", 1, "they", "exited"),
+    ]
+    ranks = [listed("mine", 0), listed("mine-over", 0, state="exited"), listed("theirs", 1)]
+    assert left_behind(guards, ranks, "me") == (("mine-over", 0), ("theirs-over", 1))

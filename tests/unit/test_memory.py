@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -217,18 +219,18 @@ def test_where_the_gpu_shares_memory_page_cache_does_not_count() -> None:
     assert GateState.OPEN not in through(on_free, list(cached))
 
 
-@given(steps)
-def test_nothing_starts_below_the_gate_nor_on_stale_samples(pairs: list[tuple[float, float]]) -> None:
-    watch = GateWatch(100.0)
+@given(steps, st.booleans())
+def test_nothing_starts_below_the_gate_nor_on_stale_samples(pairs: list[tuple[float, float]], on_free: bool) -> None:
+    gate, watch = replace(GATE, on_free=on_free), GateWatch(100.0)
     held: list[Sample] = []
     for sample in walk(pairs):
-        watch, verdict = watch_gate(GATE, watch, sample, sample.at_s)
-        fits = sample.available_bytes >= GATE.need_bytes
+        watch, verdict = watch_gate(gate, watch, sample, sample.at_s)
+        fits = (sample.free_bytes if on_free else sample.available_bytes) >= gate.need_bytes
         held = [*held, sample] if fits else []
         if verdict.state is GateState.OPEN:
             assert fits
-            assert sample.at_s - held[0].at_s >= GATE.stable_s
-        stale, late = watch_gate(GATE, watch, sample, sample.at_s + 1.5)
+            assert sample.at_s - held[0].at_s >= gate.stable_s
+        stale, late = watch_gate(gate, watch, sample, sample.at_s + 1.5)
         assert late.state is not GateState.OPEN
         assert stale.held_since_s is None
 
@@ -241,6 +243,30 @@ def test_the_gate_decides_in_bounded_time(pairs: list[tuple[float, float]]) -> N
         if sample.at_s - 100.0 > GATE.wait_s + 2 * GATE.stable_s + GATE.stale_s:
             assert verdict.state is not GateState.WAITING
             break
+
+
+@given(st.lists(st.tuples(st.integers(1, 80), st.sampled_from([1.0, 3.0, 3.9, 4.1, 8.0, 12.0])), min_size=2, max_size=12))
+def test_a_gang_never_comes_and_goes_faster_than_its_hysteresis(levels: list[tuple[int, float]]) -> None:
+    """Gate and floor in a row over whatever memory does: a start has a stable while before it, an orderly stop its grace."""
+    samples = [(length, level) for length, level in levels for _ in range(length)]
+    gate, floor = replace(GATE, wait_s=1e9), replace(CLEARING, horizon_s=0.5)
+    waiting, serving = GateWatch(0.0), FloorWatch()
+    up, moved_s, was_under = False, 0.0, False
+    for at, (_, level) in enumerate(samples):
+        sample = Sample(at / 10, int(level * GIB), int(level * GIB))
+        if up:
+            serving, verdict = watch_floor(floor, serving, sample, sample.at_s)
+            was_under = was_under or sample.available_bytes < floor.floor_bytes
+            if verdict.stage.kills or verdict.stage.stops:
+                assert was_under or verdict.stage is Stage.SLOPE
+                if verdict.stage is Stage.SOFT and verdict.falling_bytes_per_s == 0:
+                    assert sample.at_s - moved_s >= floor.grace_s
+                up, moved_s, waiting = False, sample.at_s, GateWatch(sample.at_s)
+        else:
+            waiting, opened = watch_gate(gate, waiting, sample, sample.at_s)
+            if opened.state is GateState.OPEN:
+                assert sample.at_s - moved_s >= gate.stable_s
+                up, moved_s, serving, was_under = True, sample.at_s, FloorWatch(), False
 
 
 def test_a_users_gate_counts_where_it_asks_for_more() -> None:

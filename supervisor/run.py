@@ -31,6 +31,7 @@ from supervisor.gang.launch import blueprint
 from supervisor.gang.logs import lines
 from supervisor.gang.loop import Loop
 from supervisor.gang.rungs import LadderWatch, Rungs
+from supervisor.gang.takings import Takings
 from supervisor.gang.watchers import FarMemoryWatch, MemoryWatch, Watcher, stop_all
 from supervisor.guard.choice import forget_guards, guards_for, hosts_for, told_by
 from supervisor.hardware.watch import HardwareWatch
@@ -96,6 +97,7 @@ class Supervisor:
             )
         with contextlib.ExitStack() as stack:
             stack.enter_context(service.only_one(one.run_dir))
+            self._settle(one)
             exporter = _exporter(one)
             stack.callback(exporter.close)
             begin = self._take_over()
@@ -126,6 +128,13 @@ class Supervisor:
                 self._rungs.reset()  # an orderly end: whoever starts anew starts at the top
             notify(self._sources.environ, "STOPPING=1")
         return self._finish
+
+    def _settle(self, one: Configuration) -> None:
+        """What earlier supervisors measured of memory counts from now on."""
+        try:
+            Takings(one.state_dir).settle()
+        except OSError as error:
+            self._voice.say(f"what earlier launches took of memory does not count: {error}", "warning")
 
     def _post(self, event: Event) -> None:
         self._loop.post(event)

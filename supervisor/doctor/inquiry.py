@@ -26,7 +26,7 @@ from supervisor.doctor.rules import NodeWish, Wanted
 from supervisor.doctor.script import Query
 from supervisor.fleet.address import lookup
 from supervisor.gang.takings import Takings
-from supervisor.memory.measured import Took
+from supervisor.memory.measured import Took, settled
 from supervisor.memory.needs import Needs as MemoryNeeds
 from supervisor.memory.policy import gate_need_bytes
 
@@ -53,7 +53,7 @@ class Inquiry:
         """What launches of the bundle took of the nodes' memory."""
         if self.generation is None:
             return ()
-        return Takings(self.configuration.state_dir).of(self.generation.bundle_entry)
+        return settled(Takings(self.configuration.state_dir).of(self.generation.bundle_entry))
 
     @property
     def needs(self) -> Needs:

@@ -33,6 +33,7 @@ from supervisor.guard.spec import Limits
 from supervisor.machine import Effect, Event, Phase, State
 from supervisor.machine import types as machine
 from supervisor.memory.ladder import steps_down
+from supervisor.memory.measured import settled
 from supervisor.memory.needs import reserve_differs
 from supervisor.runners.protocol import RankHandle, Runner, StartRefused, wait_until_ended
 from supervisor.settings import Probes
@@ -162,6 +163,7 @@ class Gang:
             if problem := self._saver.settle():
                 raise Refused(problem)
             one = self._on_its_rung(blueprint(self._configure()))
+            one = replace(one, known=settled(one.known))
             one.check_store()
             if why := reserve_differs(one.configuration):
                 self._voice.say(why, "warning")

@@ -40,10 +40,19 @@ class Takings:
     def keep(self, bundle_entry: str, new: Took) -> None:
         """One launch's figures on one node, in place of its earlier ones."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        held = kept(self.of(bundle_entry), new)
-        write_json(self._path(bundle_entry), [dataclasses.asdict(one) for one in held])
+        self._write(bundle_entry, kept(self.of(bundle_entry), new))
         for path in sorted(self._folder.glob("*.json"), key=_age)[:-BUNDLES]:
             path.unlink(missing_ok=True)
+
+    def settle(self) -> None:
+        """A supervisor begins: what earlier ones have measured counts for its launches."""
+        for path in self._folder.glob("*.json"):
+            known = self.of(path.stem)
+            if any(not one.settled for one in known):
+                self._write(path.stem, tuple(dataclasses.replace(one, settled=True) for one in known))
+
+    def _write(self, bundle_entry: str, known: tuple[Took, ...]) -> None:
+        write_json(self._path(bundle_entry), [dataclasses.asdict(one) for one in known])
 
     def _path(self, bundle_entry: str) -> Path:
         return self._folder / f"{bundle_entry}.json"

@@ -26,6 +26,8 @@ class Took:
     ``loaded_bytes``: when it began to serve. ``full_bytes``: while its contexts were as full as they came to be, of which
     ``filled`` (0 to 1) is the share. ``most_bytes``: at the lowest sample, which a short need of another program can make too.
     ``said_bytes``: the weights as the ranks there log them, 0 where none does. ``shape``: what else the need depends on.
+    ``settled``: the supervisor that measured it has ended. Until then its own launches go on by what it began with: a gang that
+    was launched once comes back under the same gate, whatever others took meanwhile.
     """
 
     launch_id: str
@@ -38,6 +40,7 @@ class Took:
     filled: float
     said_bytes: int
     at_unix_s: float
+    settled: bool = False
 
     @property
     def key(self) -> tuple[str, int, str]:
@@ -59,6 +62,11 @@ def kept(known: Iterable[Took], new: Took) -> tuple[Took, ...]:
         groups.setdefault(one.key, []).append(one)
     newest = sorted(groups.values(), key=lambda group: group[-1].at_unix_s)[-CONTEXTS:]
     return tuple(sorted((one for group in newest for one in group[-LAUNCHES:]), key=lambda one: one.at_unix_s))
+
+
+def settled(known: Iterable[Took]) -> tuple[Took, ...]:
+    """What a launch may be planned by."""
+    return tuple(one for one in known if one.settled)
 
 
 def taken_over(plan: NodePlan, known: Iterable[Took], context_tokens: int, shape: str) -> NodePlan:
@@ -110,6 +118,7 @@ def _took(raw: Mapping[str, Any]) -> Took:
         filled=float(raw["filled"]),
         said_bytes=int(raw["said_bytes"]),
         at_unix_s=float(raw["at_unix_s"]),
+        settled=raw["settled"] is True,
     )
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from build.errors import Refused
 from build.units import GIB
 from supervisor.gang.takings import BUNDLES, Meter, Takings
-from supervisor.memory.measured import CONTEXTS, LAUNCHES, Took, contexts, from_json, kept, taken_over
+from supervisor.memory.measured import CONTEXTS, LAUNCHES, Took, contexts, from_json, kept, settled, taken_over
 from supervisor.memory.plan import NodePlan, PlansAt, choose_context
 from supervisor.memory.report import Asked, as_text, report
 
@@ -132,6 +132,16 @@ def test_a_file_that_is_none_of_ours_says_nothing(content: str, tmp_path: Path) 
     (tmp_path / "memory").mkdir()
     (tmp_path / "memory" / "b.json").write_text(content)
     assert Takings(tmp_path).of("b") == ()
+
+
+def test_what_a_supervisor_measures_counts_for_launches_once_another_one_begins(tmp_path: Path) -> None:
+    takings = Takings(tmp_path)
+    takings.settle()
+    takings.keep("b", took(101, 104))
+    assert settled(takings.of("b")) == ()
+    takings.settle()
+    takings.keep("b", took(101, 104, launch="b"))
+    assert [one.launch_id for one in settled(takings.of("b"))] == ["a"]
 
 
 def test_what_is_kept_is_read_back() -> None:

@@ -95,6 +95,17 @@ class Bundle:
     model_revision: str = ""
 
 
+def needed(bundle: Bundle, rank: int, *, processes: bool = False) -> tuple[str, ...]:
+    """Store entries that a node needs to run this rank: its own weight file and no other's, and what every rank reads.
+
+    ``processes``: ranks run as plain processes, so the binaries are needed; containers have them in their image.
+    """
+    refs: list[StoreRef | None] = [bundle.model, bundle.kit, bundle.token_map, bundle.engram, bundle.rank_caches[rank]]
+    if processes:
+        refs.append(bundle.engine.server if rank == 0 else bundle.engine.follower)
+    return tuple(sorted({ref.entry for ref in refs if ref is not None}))
+
+
 def to_json(bundle: Bundle) -> str:
     """Canonical text: the same bundle gives the same bytes."""
     import dataclasses

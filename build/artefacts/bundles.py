@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from build.artefacts import images as image_artefacts
+from build.store.generations import BUNDLE_FILE
 
 if TYPE_CHECKING:
     from build.bundle import ImageRef, StoreRef
     from build.graph.jobs import Job
 
 BUILDER, VERSION = "bundle", 3
-FILE = "bundle.json"
 TOKEN_MAP = "dsv41_token_map.json"  # noqa: S105 - a file's name
 
 
@@ -49,4 +49,4 @@ def write(job: Job) -> None:
         model_revision=params.get("model_revision") or records["model"].output[:40],
     )
     job.out.mkdir()
-    (job.out / FILE).write_text(to_json(bundle), encoding="utf-8")
+    (job.out / BUNDLE_FILE).write_text(to_json(bundle), encoding="utf-8")

@@ -20,13 +20,13 @@ from build.hub.files import HubFile, Proof, Snapshot
 from build.hub.shelf import Shelf
 from build.store import durable
 from build.store.hashing import Entry, sha256_bytes, tree_hash
+from build.store.outside import OUTSIDE
 
 if TYPE_CHECKING:
     from build.graph.jobs import Job
 
 BUILDER, VERSION = HUB
 FILE = "files.json"
-OUTSIDE = Path("outside") / "hub"  # beside the store's folder
 
 
 def artefact(name: str, snapshot: Snapshot) -> Artefact:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,12 +40,6 @@ def lay_out(job: Job) -> None:
             target.symlink_to("../" * (depth + 1) + f"{job.records[REPLACED].entry}/{path}")
         else:
             target.symlink_to(hub_files.link(path, files, depth))
-
-
-def leads_out(folder: Path) -> bool:
-    """True where a served folder reaches its files over ``outside/hub``."""
-    with os.scandir(folder) as found:
-        return any(item.is_symlink() and str(hub_files.OUTSIDE) in os.readlink(item.path) for item in found)  # noqa: PTH115
 
 
 def _names(folder: Path) -> frozenset[str]:

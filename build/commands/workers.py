@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from build.artefacts import bundles
 from build.bundle import Bundle, from_json
 from build.errors import Refused, UsageError
 from build.graph.project import Project
@@ -79,7 +78,9 @@ def collect(project: Project, keep: int, *, dry_run: bool) -> None:
     if bundle is None:
         return
     stay, _ = roots.kept(project.state, keep)
-    running = [project.store.path(root.entry) / bundles.FILE for root in roots.launches(project.state, roots.boot_id())]
+    running = [
+        project.store.path(root.entry) / generations.BUNDLE_FILE for root in roots.launches(project.state, roots.boot_id())
+    ]
     kept = [*(generation.bundle for generation in stay), *(_read(path) for path in running if path.exists())]
     would = "would go" if dry_run else "gone"
 

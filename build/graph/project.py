@@ -28,6 +28,7 @@ from build.settings import Places, Sources, load
 from build.store import durable, generations
 from build.store.fingerprints import Fingerprints
 from build.store.hashing import Entry, tree
+from build.store.outside import OUTSIDE
 from build.store.record import Made, Record, record_of
 from build.store.store import Store
 
@@ -192,9 +193,7 @@ class Project:
     def outside(self, artefact: Artefact) -> str:
         """Where the bytes of a reference artefact lie; "" for one that has its own."""
         if artefact.builder == HUB[0]:
-            from build.artefacts import hub_files
-
-            return str(hub_files.OUTSIDE)
+            return str(OUTSIDE)
         return str(toolchain.installed_root()) if artefact.builder == toolchain.BUILDER else ""
 
     @property

@@ -13,6 +13,7 @@ from build.errors import UsageError
 from build.nodes.workers import Workers, each, unsafe
 
 HEAD = "head"
+MACHINES = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}  # `uname -m` to an image's platform
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +57,8 @@ def _shares(world: int, count: int) -> list[tuple[int, ...]]:
         raise UsageError(f"{world} ranks cannot be shared out over {count} hosts: `worker` names {count - 1}, so name fewer")
     share = world // count
     return [tuple(range(at * share, (at + 1) * share)) for at in range(count)]
+
+
+def platform_of(machine: str) -> str:
+    """An image's platform from what a kernel calls its machine."""
+    return MACHINES.get(machine, machine)

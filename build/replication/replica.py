@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from build.bundle import Bundle, StoreRef
 from build.store import durable
 from build.store.fingerprints import RACY_NS
 from build.store.hashing import Entry, sha256_bytes
@@ -91,17 +90,6 @@ class Chunk:
     path: str
     offset: int
     length: int
-
-
-def needed(bundle: Bundle, rank: int, *, processes: bool = False) -> tuple[str, ...]:
-    """Store entries that a node needs to run this rank: its own weight file and no other's, and what every rank reads.
-
-    ``processes``: ranks run as plain processes, so the binaries are needed; containers have them in their image.
-    """
-    refs: list[StoreRef | None] = [bundle.model, bundle.kit, bundle.token_map, bundle.engram, bundle.rank_caches[rank]]
-    if processes:
-        refs.append(bundle.engine.server if rank == 0 else bundle.engine.follower)
-    return tuple(sorted({ref.entry for ref in refs if ref is not None}))
 
 
 def seen(line: str) -> Seen:

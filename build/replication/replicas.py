@@ -7,23 +7,22 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from build.bundle import Bundle, NodeTool
+from build.bundle import Bundle, NodeTool, needed
 from build.errors import Refused
-from build.nodes.hosts import HEAD, Host, hosts
+from build.nodes.hosts import HEAD, Host, hosts, platform_of
 from build.nodes.node import SshNode
 from build.nodes.ssh_link import Destination
 from build.nodes.workers import Workers
 from build.replication import far_lock, replicate
 from build.replication.bulk import Sender
 from build.replication.far_store import FarStore
-from build.replication.replica import Finding, needed
+from build.replication.replica import Finding
 from build.replication.replicate import Replication, Report
 from build.store.store import Store
 
 ASK_S = 15.0
 # The store's place with no link in it, who we are there, and what the machine is.
 ASK = 'readlink -m -- "$1" && id -u && id -g && uname -m'
-MACHINES = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}  # `uname -m` to an image's platform
 
 Say = Callable[[str], None]
 
@@ -114,11 +113,6 @@ class Replica:
 def replicas(workers: Workers, world: int, store: Store, say: Say) -> tuple[Replica, ...]:
     """One for each worker of the settings; the caller closes them."""
     return tuple(Replica(host, workers.ssh_config, store, say) for host in hosts(workers, world) if host.name != HEAD)
-
-
-def platform_of(machine: str) -> str:
-    """An image's platform from what a kernel calls its machine."""
-    return MACHINES.get(machine, machine)
 
 
 def root_name() -> str:

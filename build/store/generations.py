@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from build.artefacts import bundles
 from build.errors import Refused, StoreDamaged, TwinfoldError, UsageError
 from build.store import durable
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:  # a build only compares the names of bundles
     from build.bundle import Bundle
 
 CURRENT = "current"
+BUNDLE_FILE = "bundle.json"  # in the bundle's store entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Generation:
         """Read the bundle; ``StoreDamaged`` where it is gone or not readable."""
         from build.bundle import from_json
 
-        file = self.store / self.bundle_entry / bundles.FILE
+        file = self.store / self.bundle_entry / BUNDLE_FILE
         try:
             return from_json(file.read_text(encoding="utf-8"), str(file))
         except OSError as error:

@@ -12,10 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from build.artefacts import bundles
 from build.errors import StoreDamaged, UsageError
 from build.store import durable, generations
-from build.store.generations import Generation
+from build.store.generations import BUNDLE_FILE, Generation
 from build.store.store import ENTRY, Store
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -109,7 +108,7 @@ def reached(store: Store, roots: Iterable[Root], *, strict: bool) -> frozenset[s
 def _mentioned(store: Store, entry: str) -> list[str]:
     """Paths of the store that an unreadable record, or the bundle that it spoke of, still names."""
     names: set[str] = set()
-    for file in (store.record_path(entry), store.path(entry) / bundles.FILE):
+    for file in (store.record_path(entry), store.path(entry) / BUNDLE_FILE):
         with suppress(OSError):
             names |= set(ENTRY.findall(file.read_text(encoding="utf-8", errors="replace")))
     return sorted(name for name in names if store.path(name).exists())

@@ -19,6 +19,7 @@ from supervisor.doctor.rules import Wanted
 
 ORDER = {Level.ERROR: 0, Level.WARNING: 1, Level.NOTE: 2}
 Probe = Callable[[Mapping[str, Node], Mapping[str, NodeFacts], Links], tuple[Probed, ...]]
+Probing = Callable[[Mapping[str, NodeFacts], Links], tuple[Probed, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +48,16 @@ def live(
     inquiry: Inquiry, opened: Mapping[str, Node], probe: Probe, *, serving: bool = False
 ) -> tuple[Examination, dict[str, Raw]]:
     """Ask the nodes. What they printed comes back too, to be saved."""
-    raws = collect({host.name: (opened[host.name], inquiry.query(host)) for host in inquiry.hosts})
+    raws = collect(inquiry.asked(opened))
+    return told(inquiry, raws, lambda facts, found: probe(opened, facts, found), serving=serving), raws
+
+
+def told(inquiry: Inquiry, raws: Mapping[str, Raw], probe: Probing = lambda *_: (), *, serving: bool = False) -> Examination:
+    """Judge what the nodes have printed, and send full-size packets by ``probe``."""
     facts = {name: raw.facts(name) for name, raw in raws.items()}
     found = _links(inquiry, facts)
-    probed = probe(opened, facts, found)
-    return judge(inquiry, tuple(facts.values()), links.probe_findings(found, probed, inquiry.wish), probed, serving=serving), raws
+    probed = probe(facts, found)
+    return judge(inquiry, tuple(facts.values()), links.probe_findings(found, probed, inquiry.wish), probed, serving=serving)
 
 
 def from_folder(inquiry: Inquiry, where: Path) -> Examination:

@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path, PurePosixPath
 
-from build.bundle import Bundle, Needs
+from build.bundle import Bundle, Needs, needed
 from build.errors import UsageError
 from build.nodes import node as nodes
 from build.nodes import workers as forms
 from build.nodes.hosts import HEAD, Host, hosts
 from build.nodes.node import DOCKER_SOCKET, LocalNode, Node, SshNode
 from build.nodes.ssh_link import Destination
-from build.replication.replica import needed
 from build.store import generations
 from build.store.generations import Generation
 from build.store.store import Store
@@ -166,6 +165,10 @@ class Inquiry:
             destination = Destination(host.name, host.target, config=one.ssh_config)
             opened[host.name] = SshNode(destination, PurePosixPath(host.store), docker_socket=host.docker_socket)
         return opened
+
+    def asked(self, opened: Mapping[str, Node]) -> dict[str, tuple[Node, Query]]:
+        """Each node with what is asked of it."""
+        return {host.name: (opened[host.name], self.query(host)) for host in self.hosts}
 
     def with_head(self, opened: Mapping[str, Node]) -> dict[str, Node]:
         """The workers' nodes that someone else has open, and this host."""

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from build.errors import Refused
 from build.nodes.node import Node
 from build.nodes.ssh_errors import shown
-from build.replication import replica
-from build.replication.replica import Held
-from build.replication.replicate import Want
-from build.store import durable
 from supervisor.doctor.nfs import Export
 from supervisor.fleet.site import Site
+
+if TYPE_CHECKING:
+    from build.replication.replicate import Want
 
 AT = "/store"  # where the container sees it
 TOOL = "/twinfold-node"
@@ -48,6 +48,10 @@ def make_volume(node: Node, docker_socket: str, export: Export) -> None:
 
 def require(node: Node, docker_socket: str, source: str, image_id: str, wanted: Iterable[Want]) -> None:
     """Read all that is wanted through the mount. ``Refused`` with the first file that is missing or has other bytes."""
+    from build.replication import replica
+    from build.replication.replica import Held
+    from build.store import durable
+
     for want in wanted:
         record = want.record
         argv = [*_docker(docker_socket), "run", "--rm", "--network", "none", "--mount", mount(source), "--entrypoint", TOOL]

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from build.nodes.hosts import HEAD
-from build.replication.replicas import platform_of
+from build.nodes.hosts import HEAD, platform_of
 
 if TYPE_CHECKING:
     from build.bundle import ImageRef

@@ -6,13 +6,12 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from build.bundle import Bundle, ImageRef
+from build.bundle import Bundle, ImageRef, needed
 from build.errors import Refused
 from build.image.daemon import DockerDaemon
 from build.image.far_docker import FarDocker
 from build.image.load import load, prove
 from build.nodes.hosts import Host
-from build.replication.replica import needed
 from build.replication.replicas import Replica
 from build.replication.replicate import told_report, wants
 from build.store.store import Store

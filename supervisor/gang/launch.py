@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from build.bundle import Bundle, StoreRef
 from build.errors import StoreDamaged, UsageError
@@ -25,7 +26,9 @@ from supervisor.memory.plan import NodePlan, choose_context
 from supervisor.memory.policy import gate_need_bytes
 from supervisor.runners.protocol import Mount, RankSpec
 from supervisor.settings import Probes
-from supervisor.status.view import Serving
+
+if TYPE_CHECKING:
+    from supervisor.status.view import Serving
 
 LOOPBACK = "127.0.0.1"
 IN_CONTAINER = Path("/store")  # where a container sees the store
@@ -216,6 +219,8 @@ class Plan:
     @property
     def serving(self) -> Serving:
         """For status and metrics."""
+        from supervisor.status.view import Serving
+
         one = self.blueprint
         return Serving(
             target=one.configuration.places.target,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from build.artefacts import served
-from build.artefacts.hub_files import OUTSIDE
 from build.bundle import StoreRef
 from build.store.hashing import walk
+from build.store.outside import OUTSIDE, leads_out
 
 
 def outside_mounts(store: Path, refs: Iterable[StoreRef], node_store: Path) -> tuple[tuple[Path, str], ...]:
@@ -17,7 +16,7 @@ def outside_mounts(store: Path, refs: Iterable[StoreRef], node_store: Path) -> t
     ``store`` is the head's, ``node_store`` that of the rank's node. Beyond its cache only the head's links can be followed here.
     """
     folders = [ref.under(store) for ref in refs]
-    out = [f for f in folders if f.is_dir() and served.leads_out(f)]
+    out = [f for f in folders if f.is_dir() and leads_out(f)]
     if not out:
         return ()
     if node_store != store:

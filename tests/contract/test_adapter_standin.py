@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from build.artefacts import bundles
 from build.bundle import Bundle, from_json
+from build.store import generations
 from supervisor.engine.contract import RankPaths, gang_commands, parity
 from supervisor.engine.facts import Done, Fact, Followed, RankLoaded, Ready, StartFailure
 from supervisor.engine.log import LogReader, StartState, logged, start_state
@@ -83,7 +83,7 @@ class Gang:
 
 def demo() -> tuple[Path, Bundle]:
     store, entry = built_store()
-    return store, from_json((store / entry / bundles.FILE).read_text(encoding="utf-8"), entry)
+    return store, from_json((store / entry / generations.BUNDLE_FILE).read_text(encoding="utf-8"), entry)
 
 
 @contextlib.contextmanager

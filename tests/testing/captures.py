@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from build.artefacts import bundles
 from build.bundle import Bundle, Engine, Needs, StoreRef, to_json
 from build.nodes import ssh_errors
 from build.nodes.node import Result
@@ -56,7 +55,7 @@ def built(state: Path, needs: Needs = REAL, target: str = "dsv41") -> None:
     )
     entry = state / "store" / f"{'f' * 32}-bundle"
     entry.mkdir()
-    (entry / bundles.FILE).write_text(to_json(bundle))
+    (entry / generations.BUNDLE_FILE).write_text(to_json(bundle))
     generations.make(state, target, entry.name)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from build.bundle import Bundle, Engine, StoreRef
+from build.bundle import Bundle, Engine, StoreRef, needed
 from build.errors import Refused
 from build.replication import far_store, replica, replicate
 from build.replication.replica import CHUNK_BYTES, Finding, Fingerprints, Held, Seen, Wrong
@@ -140,9 +140,9 @@ def test_a_rank_needs_its_own_weights_and_no_others() -> None:
         ref("map"),
         ref("engram"),
     )
-    assert replica.needed(bundle, 1) == ("engram", "kit", "map", "model", "r1")
-    assert replica.needed(bundle, 1, processes=True) == ("engram", "follower", "kit", "map", "model", "r1")
-    assert "server" in replica.needed(bundle, 0, processes=True)
+    assert needed(bundle, 1) == ("engram", "kit", "map", "model", "r1")
+    assert needed(bundle, 1, processes=True) == ("engram", "follower", "kit", "map", "model", "r1")
+    assert "server" in needed(bundle, 0, processes=True)
 
 
 def test_what_must_not_be_copied_is_refused_with_what_is_wrong() -> None:

@@ -78,7 +78,8 @@ def collect(project: Project, keep: int, *, dry_run: bool) -> None:
     if bundle is None:
         return
     stay, _ = roots.kept(project.state, keep)
-    running = [
+    launches = roots.launches(project.state, roots.boot_id())
+    running = [project.store.path(root.entry) / generations.BUNDLE_FILE for root in launches]
         project.store.path(root.entry) / generations.BUNDLE_FILE for root in roots.launches(project.state, roots.boot_id())
     ]
     kept = [*(generation.bundle for generation in stay), *(_read(path) for path in running if path.exists())]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from build.nodes.hosts import HEAD
 from build.nodes.node import Node
+from build.units import gib
 from supervisor.doctor import folder, links, nfs, rules
 from supervisor.doctor.collect import Raw, collect
 from supervisor.doctor.facts import NodeFacts
@@ -75,7 +76,7 @@ def judge(
 ) -> Examination:
     """Every finding. Pure."""
     wanted = inquiry.wanted({node.name: node.present for node in nodes}, serving=serving)
-    findings = [*found.findings, *rules.judge(nodes, wanted), *_nfs(inquiry, nodes, found), *_not_built(inquiry)]
+    findings = [*found.findings, *rules.judge(nodes, wanted), *_nfs(inquiry, nodes, found), *_not_built(inquiry, wanted)]
     return Examination(nodes, found, tuple(sorted(findings, key=lambda one: ORDER[one.level])), wanted, probed)
 
 
@@ -101,7 +102,15 @@ def _nfs(inquiry: Inquiry, nodes: tuple[NodeFacts, ...], found: Links) -> tuple[
     return nfs.findings(inquiry.export(found.master), head, [(node, addresses.get(node.name, "")) for node in workers])
 
 
-def _not_built(inquiry: Inquiry) -> tuple[Finding, ...]:
+def _to_come(inquiry: Inquiry, wanted: Wanted) -> str:
+    """What the pins say of a first build, by node and place."""
+    if inquiry.unbuilt is None:
+        return "no pin tells how much a build brings"
+    rows = ((name, path, size) for name, wish in wanted.nodes.items() for path, size in wish.missing.items() if size)
+    return "by its pins " + ", ".join(f"{gib(size)} are to come to {path} on {name}" for name, path, size in rows)
+
+
+def _not_built(inquiry: Inquiry, wanted: Wanted) -> tuple[Finding, ...]:
     if inquiry.generation is not None:
         return ()
     target = inquiry.configuration.places.target
@@ -109,7 +118,7 @@ def _not_built(inquiry: Inquiry) -> tuple[Finding, ...]:
         "nothing_built",
         HEAD,
         f"target {target} has no generation in {inquiry.configuration.state_dir}",
-        "sizes and memory needs are not known yet",
+        f"{_to_come(inquiry, wanted)}; memory needs are not known yet",
         "build it",
         f"doit target={target}",
     )

@@ -19,10 +19,12 @@ from build.store import generations
 from build.store.generations import Generation
 from build.store.store import Store
 from supervisor.configuration import Configuration
+from supervisor.doctor import unbuilt
 from supervisor.doctor.links import Indexes, Wish
 from supervisor.doctor.nfs import Export
 from supervisor.doctor.rules import NodeWish, Wanted
 from supervisor.doctor.script import Query
+from supervisor.doctor.unbuilt import Unbuilt
 from supervisor.fleet.address import lookup
 from supervisor.gang.takings import Takings
 from supervisor.memory.measured import Took, settled
@@ -35,12 +37,16 @@ LEAST_CONTEXT = 1024
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """Everything needed to ask and to judge. ``generation`` is None where nothing was built yet."""
+    """Everything needed to ask and to judge. ``generation`` is None where nothing was built yet.
+
+    ``unbuilt`` is then what a first build brings, where the pins tell.
+    """
 
     configuration: Configuration
     generation: Generation | None
     hosts: tuple[Host, ...]
     addresses: Mapping[str, str]  # of workers, as far as the user's words tell
+    unbuilt: Unbuilt | None = None
 
     @property
     def bundle(self) -> Bundle | None:
@@ -69,9 +75,12 @@ class Inquiry:
         return Wish(one.links.rails, one.serve.master_addr, rdma, one.links.engine_gid or ("one" if rdma else "each"))
 
     def entries(self, host: Host) -> Mapping[str, int]:
-        """Store entries that the node needs, with their bytes as the head's store has them."""
+        """Store entries that the node needs, with their bytes as the head's store has them.
+
+        Before the first build they are the places of the hub's files on the head.
+        """
         if self.generation is None:
-            return {}
+            return self.unbuilt.files if self.unbuilt and host.name == HEAD else {}
         store, bundle = Store(self.generation.store), self.generation.bundle
         processes = self.configuration.serve.runner == "process"
         names = {entry for rank in host.ranks for entry in needed(bundle, rank, processes=processes)}
@@ -81,14 +90,14 @@ class Inquiry:
     def query(self, host: Host) -> Query:
         """What to ask of one node."""
         one, head = self.configuration, host.name == HEAD
-        engram = self.engram(host)
+        cache = self.unbuilt.cache if self.unbuilt and head else ""
         return Query(
             store=host.store,
             proc_root=str(one.memory.proc_root) if head else one.links.worker_proc_root,
             sys_root=str(one.memory.sys_root) if head else one.links.worker_sys_root,
             docker_socket=self._docker_socket(host) if self.docker else "",
             peers=tuple(address for address in self.addresses.values() if head and address),
-            paths=tuple(dict.fromkeys(path for path in (host.store, engram) if path)),
+            paths=tuple(dict.fromkeys(path for path in (host.store, cache, self.engram(host)) if path)),
             entries=tuple(self.entries(host)),
             images=tuple(image.tag for image in self.bundle.image.values()) if self.bundle and self.docker else (),
             volume=one.storage.nfs_volume if self.nfs and not head and "/" not in one.storage.nfs_volume else "",
@@ -136,10 +145,15 @@ class Inquiry:
         )
 
     def _node_wish(self, host: Host, present: frozenset[str]) -> NodeWish:
-        missing = {entry: size for entry, size in self.entries(host).items() if entry not in present}
         copied = host.name == HEAD or not self.nfs
-        there = {host.store: sum(missing.values())} if missing and copied else {}
-        return NodeWish(self._need_bytes(host), there, self.engram(host))
+        return NodeWish(self._need_bytes(host), self._missing(host, present) if copied else {}, self.engram(host))
+
+    def _missing(self, host: Host, present: frozenset[str]) -> dict[str, int]:
+        """Bytes still to come to the node by where they go."""
+        if self.unbuilt:
+            return self.unbuilt.missing(host.store, len(host.ranks), present, head=host.name == HEAD)
+        missing = sum(size for entry, size in self.entries(host).items() if entry not in present)
+        return {host.store: missing} if missing else {}
 
     def _need_bytes(self, host: Host) -> int:
         """The launch gate of a node: its ranks at the context asked for, the least one where that is found at the launch."""
@@ -187,7 +201,8 @@ def inquire(one: Configuration) -> Inquiry:
     """The inquiry of these settings. ``UsageError`` where a worker is named in a form that cannot work."""
     generation = generations.chosen_or_none(one.state_dir, one.places.target, one.places.variant)
     found = _hosts(one, generation.bundle.world_size if generation else None)
-    return Inquiry(one, generation, found, {host.name: _address(one, host) for host in found if host.target})
+    pinned = None if generation else unbuilt.read(one.places)
+    return Inquiry(one, generation, found, {host.name: _address(one, host) for host in found if host.target}, pinned)
 
 
 def _hosts(one: Configuration, world: int | None) -> tuple[Host, ...]:

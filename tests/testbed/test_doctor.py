@@ -283,3 +283,20 @@ def test_a_path_that_swallows_full_packets_is_found_by_the_node_tool(bed: Testbe
     finally:
         worker.run(["iptables", "-D", *drop], check=False)
         shutil.rmtree(worker.plan.home / "probe-store")
+
+
+def test_without_the_node_tool_ping_proves_the_path(bed: Testbed, tmp_path: Path) -> None:
+    """Each end pings the other, with full-size packets that must not be fragmented: the first launch has no more than that."""
+    (worker,) = bed.workers
+    code, found = doctor(bed, tmp_path)
+    assert (code, reasons(found)) == (0, [])
+    assert [rail["full_size"] for rail in found["rails"]] == [{"worker": "ok"}] * 2
+    drop = ["INPUT", "-i", RAIL1.device, "-m", "length", "--length", "5000:65535", "-j", "DROP"]
+    worker.run(["iptables", "-I", *drop])
+    try:
+        code, found = doctor(bed, tmp_path)
+    finally:
+        worker.run(["iptables", "-D", *drop])
+    assert (code, reasons(found)) == (3, [("path_not_full_size", "error", "worker")])
+    assert "lost on the way there" in found["findings"][0]["found"]
+    assert found["findings"][0]["command"] == "ping -M do -s 8972 -I 198.51.100.1 198.51.100.2"

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,60 +13,15 @@ from pathlib import Path
 import pytest
 
 from build.errors import Refused, UsageError
-from build.settings import Sources
-from supervisor import cli
-from supervisor.configuration import Configuration, configure
 from supervisor.doctor import catalogue, preflight
 from supervisor.doctor.findings import Action, Level
-from supervisor.doctor.inquiry import INDEXES
 from supervisor.doctor.links import Links
 from supervisor.gang.launch import blueprint
-from tests.testing.captures import PAIR, STORE, built, copied, played, troubled
-from tests.testing.doctor_changes import CHANGES, HEALTHY, Change
+from tests.testing.captures import PAIR, played
+from tests.testing.doctor_changes import CHANGES, HEALTHY
+from tests.testing.doctor_pair import Pair
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(autouse=True)
-def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No setting of whoever runs the tests counts."""
-    for name in list(os.environ):
-        if name.startswith("TWINFOLD_") or name == "CONTAINER_NAME":
-            monkeypatch.delenv(name)
-
-
-class Pair:
-    """The changed pair, and the settings of a head that has it."""
-
-    def __init__(self, change: Change, tmp_path: Path) -> None:
-        self.state, self.folder = tmp_path / "state", copied(tmp_path / "out", *change.edits)
-        if change.needs is not None:
-            built(self.state, change.needs)
-        if change.trouble[0]:
-            troubled(self.folder, *change.trouble)
-        if change.before:
-            preflight.remember(self.state / "run" / INDEXES, change.before)
-        self.settings = {
-            "target": "dsv41",
-            "state_dir": str(self.state),
-            "runner": "docker",
-            "worker": "ops@spark-b",
-            "fabric_peer": "192.0.2.2",
-            "worker_store": STORE,
-            "nfs_path": STORE,
-            "context": "16384",
-            "gate_wait_s": "0.1",
-            **change.settings,
-        }
-
-    def doctor(self, *args: str) -> int:
-        """The command line's exit code, over the folder."""
-        flags = [word for key, value in self.settings.items() for word in ("--set", f"{key}={value}")]
-        return cli.main(["doctor", "--from", str(self.folder), *flags, *args])
-
-    @property
-    def configuration(self) -> Configuration:
-        return configure(Sources(None, {}, dict(self.settings)))
 
 
 def test_the_healthy_pair_has_no_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,8 +80,6 @@ def collect(project: Project, keep: int, *, dry_run: bool) -> None:
     stay, _ = roots.kept(project.state, keep)
     launches = roots.launches(project.state, roots.boot_id())
     running = [project.store.path(root.entry) / generations.BUNDLE_FILE for root in launches]
-        project.store.path(root.entry) / generations.BUNDLE_FILE for root in roots.launches(project.state, roots.boot_id())
-    ]
     kept = [*(generation.bundle for generation in stay), *(_read(path) for path in running if path.exists())]
     would = "would go" if dry_run else "gone"
 

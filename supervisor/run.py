@@ -111,7 +111,7 @@ class Supervisor:
                 watch.start()
             ladder = LadderWatch(self._rungs, self._board, self._post, lambda: self._configuration.memory.ladder_up_s)
             ladder.start()
-            reload = ReloadWatch(self._watched, self._reloads.consider)
+            reload = ReloadWatch(self._watched, self._reloads.consider, self._served)
             reload.start()
             stack.callback(stop_all, [publisher, memory, ladder, reload, *hardware])
             control = ControlServer(one.run_dir, self._handlers(publisher))
@@ -202,6 +202,11 @@ class Supervisor:
                 read = functools.partial(far_meminfo, node, there[0])
                 watches.append(FarMemoryWatch(host.name, self._floor, read, **self._watching))
         return watches
+
+    def _served(self) -> str:
+        """The bundle of the launch in hand."""
+        serving = self._board.view().serving
+        return serving.bundle_entry if serving else ""
 
     def _signalled(self, number: int, _frame: FrameType | None) -> None:
         """The first SIGINT or SIGTERM ends in order, a second SIGINT by force."""

@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kinds", default="", help="only kinds whose name holds one of these parts; separated by ';'")
     parser.add_argument("--within", type=float, default=0.0, metavar="MIN", help="begin no trial after so many minutes")
     parser.add_argument("--minutes", type=float, default=0.0, help="a mixed soak of so many minutes instead of the matrix")
-    parser.add_argument("--every", type=float, default=5.0, metavar="S", help="seconds between the soak's faults, about")
+    parser.add_argument("--every", type=float, default=3.0, metavar="S", help="seconds between the soak's faults, about")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--page", type=Path, default=None, help="write the figures into this page of the docs")
     parser.add_argument("--keep", type=Path, default=None, help="a folder for state and logs that is kept")

@@ -23,7 +23,8 @@ from tests.testing.fleet import api, flip, guards, store
 GIB_KB = 1 << 20
 STEP_S = 0.02
 FLOOD_BYTES = 24 << 20
-FLOOD_LINE = b"[rank] the same line again and again, as a loop that logs does\n" * 256
+FLOOD_LINE = b"[rank] the same words again and again" * 6 + b"\n"
+FLOOD_PIECE = FLOOD_LINE * 64
 
 
 def both(*acts: Act) -> Act:
@@ -93,7 +94,7 @@ def flood(rank: int) -> Act:
 
     def act(_rig: Rig, hit: LaunchSeen) -> None:
         with contextlib.suppress(OSError), Path(f"/proc/{hit.ranks[rank].pid}/fd/2").open("wb", buffering=0) as out:
-            out.writelines(FLOOD_LINE for _ in range(FLOOD_BYTES // len(FLOOD_LINE)))
+            out.writelines(FLOOD_PIECE for _ in range(FLOOD_BYTES // len(FLOOD_PIECE)))
 
     return act
 

@@ -15,9 +15,11 @@ from bench.soak import page
 from bench.soak.fault import Fault, Heal
 from bench.soak.rig import LaunchSeen, Rig, say, until
 from bench.soak.trial import FAULTY
+from build.errors import TwinfoldError
 
 BACK_S = 300.0
 CLEAN_S = 60.0
+NONE = LaunchSeen("", ())
 
 
 @dataclass(slots=True)
@@ -27,7 +29,6 @@ class Course:
     faults: Counter[str] = field(default_factory=Counter)
     launches: set[str] = field(default_factory=set)
     supervisors: int = 1
-    skipped: int = 0
     gave_up: list[str] = field(default_factory=list)
 
 
@@ -49,39 +50,42 @@ def soak(rig: Rig, kinds: list[Fault], for_s: float, every_s: float, to: Path | 
 
 
 def _one(rig: Rig, fault: Fault, course: Course) -> None:
-    """Make the fault on whatever is there, hold it, heal it. Where a launch is needed and none serves, it waits for the next."""
+    """Make the fault on whatever is there, hold it, heal it. Between launches those that need a rank come to nothing."""
     if rig.gang.running.poll() is not None:
         course.gave_up.append(f"{rig.gang.running.poll()}: {''.join(rig.gang.err.strip().splitlines()[-1:])}")
         rig.start_supervisor()
         course.supervisors += 1
     hit = _seen(rig)
-    if hit is None:
-        course.skipped += 1
-        return
-    course.launches.add(hit.launch_id)
     began_s = time.monotonic()
     runs = rig.gang.runs
     try:
         fault.inject(rig, hit)
+        course.faults[fault.name] += 1
         hold_s = rig.chance.uniform(*fault.hold_s)
         if fault.heal_at is not Heal.HELD:
             until(lambda: not hit.runs, 30.0)
         time.sleep(max(0.0, began_s + hold_s - time.monotonic()))
-    except (OSError, RuntimeError, LookupError, ValueError) as error:  # the gang is in the middle of something else
+    except (
+        TwinfoldError,
+        OSError,
+        RuntimeError,
+        LookupError,
+        ValueError,
+    ) as error:  # the gang is in the middle of something else
         say(f"{fault.name}: {type(error).__name__}: {error}")
     finally:
         fault.heal(rig, hit)
     course.supervisors += rig.gang.runs - runs
-    course.faults[fault.name] += 1
+    course.launches |= {hit.launch_id} - {""}
     say(f"{time.monotonic() - began_s:.1f} s: {fault.name}; {rig.status().get('state', 'no supervisor')}")
 
 
-def _seen(rig: Rig) -> LaunchSeen | None:
+def _seen(rig: Rig) -> LaunchSeen:
+    """The launch that serves; one without ranks where none does."""
     try:
-        found = rig.launch()
-    except (OSError, RuntimeError, LookupError, ValueError):
-        return None
-    return found if len(found.ranks) > 1 else None
+        return rig.launch() if rig.serving() else NONE
+    except (TwinfoldError, OSError, RuntimeError, LookupError, ValueError):
+        return NONE
 
 
 def _reckon(rig: Rig, back_s: float | None, began_s: float) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -136,6 +137,9 @@ def _complaints(rig: Rig, fault: Fault, hit: LaunchSeen, began_s: float, outcome
     ended = rig.serving() != hit.launch_id
     if fault.expect is Expect.SERVES_ON and ended:
         yield "the launch was ended, and should have served on"
+    if fault.expect is Expect.SERVES_ON:
+        disturbed = Counter(one.how for one in rig.load.ended_since(began_s) if one.how != "finish")
+        yield from (f"{count} requests ended as {how}" for how, count in disturbed.items())
     if fault.expect is Expect.COMES_BACK and outcome.safe_s is None:
         yield "a rank of the launch that was hit runs on"
     if ended:

@@ -25,11 +25,14 @@ def stamp(path: Path) -> Stamp:
 
 
 class ReloadWatch(Watcher):
-    """Calls ``consider`` once at first, and then whenever one of the files has changed and lies still again."""
+    """Calls ``consider`` once at first, and then whenever one of the files has changed and lies still again.
 
-    def __init__(self, files: Sequence[Path], consider: Callable[[], None]) -> None:
+    ``served`` names what is served: another is considered too, since a relaunch takes what waited.
+    """
+
+    def __init__(self, files: Sequence[Path], consider: Callable[[], None], served: Callable[[], str] = lambda: "") -> None:
         super().__init__("reload")
-        self._files, self._consider = tuple(path.absolute() for path in files), consider
+        self._files, self._consider, self._served = tuple(path.absolute() for path in files), consider, served
         self._hint = threading.Event()
 
     def stop(self) -> None:
@@ -38,13 +41,16 @@ class ReloadWatch(Watcher):
         self._hint.set()
 
     def _watch(self) -> None:
-        seen: tuple[Stamp, ...] | None = None
+        seen: tuple[object, ...] | None = None
         with hints(self._files, self._hint.set):
             while not self._stopped.is_set():
                 self._hint.clear()
-                now = tuple(map(stamp, self._files))
+                now = self._now()
                 if now == seen:
                     self._hint.wait(LOOK_EVERY_S)
-                elif not self._stopped.wait(SETTLE_S) and now == tuple(map(stamp, self._files)):
+                elif not self._stopped.wait(SETTLE_S) and now == self._now():
                     seen = now
                     self._consider()
+
+    def _now(self) -> tuple[object, ...]:
+        return (*map(stamp, self._files), self._served())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from build.store import generations
 from tests.testing.demo import demo_state
 from tests.testing.supervised import Supervised, kill, until
 
@@ -98,3 +100,45 @@ def test_reload_restart_relaunches_by_itself(gang: Reloaded) -> None:
     gang.configure('min_avail_gib = 0.25\nparallel = 2\nreload = "restart"\n')
     gang.wait_ready(times=2)
     assert gang.wait_state("serving", launch=2)["restarts"] == [{"reason": "asked", "count": 1}]
+
+
+def another_generation(state: Path) -> None:
+    """Make a generation of a bundle that differs by its entry alone. The store becomes a folder of links of this test's own."""
+    shared, entry = (state / "store").resolve(), generations.current(state, "demo").bundle_entry
+    other = "0" * 32 + "-bundle"
+    links = state / "links"
+    links.mkdir()
+    for one in shared.iterdir():
+        (links / one.name).symlink_to(one)
+    shutil.copytree(shared / entry, links / other)
+    shutil.copy(shared / f"{entry}.json", links / f"{other}.json")
+    (state / "store").unlink()
+    links.rename(state / "store")
+    generations.make(state, "demo", other)
+
+
+def test_a_newer_generation_waits_for_a_restart_and_a_damaged_lock_changes_nothing(gang: Reloaded) -> None:
+    lock = gang.folder / "lockfiles" / "demo.lock.toml"
+    lock.parent.mkdir()
+    gang.start().wait_ready()
+    ranks = gang.pids()
+    another_generation(gang.state)
+    until("the newer generation", lambda: gang.status()["reload"]["waiting"] == ["generation: 1 -> 2 (current)"], SOON_S)
+    lock.write_text("= =\n")
+    until("the refusal", lambda: "demo.lock.toml" in gang.status()["reload"]["refused"], SOON_S)
+    assert gang.pids() == ranks
+    lock.unlink()
+    until("its end", lambda: not gang.status()["reload"]["refused"], SOON_S)
+    assert gang.status()["reload"]["waiting"] == ["generation: 1 -> 2 (current)"]
+    assert gang.command("restart").returncode == 0
+    status = gang.wait_state("serving", launch=2)
+    assert status["generation"] == 2
+    until("nothing that waits", lambda: gang.status()["reload"] == {"refused": "", "waiting": []}, SOON_S)
+
+
+def test_reload_restart_takes_a_newer_generation_by_itself(gang: Reloaded) -> None:
+    gang.configure('min_avail_gib = 0.25\nreload = "restart"\n')
+    gang.start().wait_ready()
+    another_generation(gang.state)
+    gang.wait_ready(times=2)
+    assert gang.wait_state("serving", launch=2)["generation"] == 2

@@ -36,6 +36,11 @@ def settings_refused(rig: Rig, _hit: LaunchSeen) -> str:
     return "the broken settings are still shown" if rig.status().get("reload", {}).get("refused") else ""
 
 
+def waited_for_memory(rig: Rig, _hit: LaunchSeen) -> str:
+    """A complaint unless the gate has waited."""
+    return "" if "waiting for memory" in rig.gang.err else "nothing waited for memory to come back"
+
+
 def mended(rig: Rig, _hit: LaunchSeen) -> str:
     """A complaint unless the damaged file was found before the launch."""
     return "" if "has other content: mending" in rig.gang.out + rig.gang.err else "the damaged rank file was not found"
@@ -137,7 +142,8 @@ KINDS: tuple[Fault, ...] = (
     Fault(
         name="memory stays away after a collapse",
         inject=acts.collapse(lambda rig: [rig.head], from_gib=2.0, to_gib=0.06, gib_per_s=14.0),
-        heal=acts.give_memory_back, hold_s=(6.0, 10.0), expect=BACK, reasons=LOW, evidence=True, quick=False,
+        heal=acts.give_memory_back, hold_s=(6.0, 10.0), expect=BACK, reasons=LOW, evidence=True, check=waited_for_memory,
+        quick=False,
     ),
     Fault(
         name="GID moved, rank 1 killed", inject=acts.both(acts.move_gids, acts.signal_rank(1, SIGKILL)), heal=acts.gids_back,

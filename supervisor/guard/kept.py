@@ -30,7 +30,8 @@ class Kept:
     cause: str | None = None
     ended: threading.Event = field(default_factory=threading.Event)
     connected: threading.Event = field(default_factory=threading.Event)
-    starts: int = 1
+    starts: int = 1  # in a row, none of which lasted
+    began_s: float = 0.0  # of the newest
     retry_s: float = 0.0
 
     def take(self, raw: bytes, line: Line, now_s: float) -> None:

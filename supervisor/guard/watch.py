@@ -24,7 +24,8 @@ from supervisor.status.view import NodeGuard
 
 ALIVE_EVERY_S = 1.0
 HEAR_S = 0.1
-STARTS = 4  # of one rank's guard in one launch
+STARTS = 4  # of one rank's guard, where none of them lasts
+LASTS_S = 600.0  # a guard that has watched for so long was no vain try: a launch may serve for months
 RETRY_S = 0.5
 
 
@@ -86,7 +87,7 @@ class GuardWatch(Watcher):
         return one.cause
 
     def _hear(self, spec: GuardSpec) -> None:
-        one = Kept(spec, heard_s=self._clock())
+        one = Kept(spec, heard_s=self._clock(), began_s=self._clock())
         one.client = self._hosts[spec.node].connect(spec.launch_id, spec.rank)
         if one.client:
             one.connected.set()
@@ -160,6 +161,8 @@ class GuardWatch(Watcher):
             one.client = None
             one.connected.clear()
         one.retry_s = self._clock() + RETRY_S
+        if self._clock() - one.began_s > LASTS_S:
+            one.starts = 0
         if one.starts >= STARTS:
             one.retry_s = float("inf")
             why = f"the guard of rank {spec.rank} {how} again, after {one.starts} starts: the gang does not run unguarded"
@@ -179,7 +182,7 @@ class GuardWatch(Watcher):
         except TwinfoldError as error:
             self._say(str(error), "error")
             return
-        one.heard_s = self._clock()
+        one.heard_s = one.began_s = self._clock()
         one.client = host.connect(spec.launch_id, spec.rank)
         if one.client:
             one.connected.set()

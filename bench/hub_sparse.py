@@ -24,12 +24,14 @@ MEMORY_GOAL_BYTES = 200 * 10**6
 FETCH = """
 import sys
 from pathlib import Path
+from build.hub import space
 from build.hub.cache import Told, complete
 from build.hub.shelf import Shelf
 from build.hub.client import LibraryHub
 from build.hub.files import HubFile, Proof, Snapshot
 from build.store.hashing import sha256_file
 endpoint, cache, repo, commit, path, size, sha = sys.argv[1:]
+space.require = lambda *_: None  # zeros become holes: the file takes next to nothing of the disk
 snapshot = Snapshot(repo, commit, (HubFile(path, int(size), Proof("sha256", sha)),))
 complete(Shelf(Path(cache), sha256_file), snapshot, lambda: LibraryHub(endpoint, ""), Told(print))
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))

@@ -221,6 +221,13 @@ class Places:
     hf_cache: Path | None = setting(
         optional(path), None, "the hub's cache, kept as it is (default: ~/.cache/huggingface/hub)", change=Change.BUILD
     )
+    hub_transport: str = setting(
+        one_of("http", "xet"),
+        "http",
+        "how files of the hub come: http, by ranges that resume after a kill; xet, by the hub's own client",
+        change=Change.BUILD,
+        recipe=False,
+    )
     build_socket: Path | None = setting(
         optional(path), None, "socket of the Docker daemon that compiles an engine (default: /var/run/docker.sock)",
         change=Change.BUILD, recipe=False,

@@ -43,7 +43,12 @@ def fetch(job: Job) -> None:
 
     shelf, hub = job.tools.hub.shelf, job.tools.hub
     set_outside(job.tools.state, shelf.folder)
-    cache.complete(shelf, snapshot_of(job.artefact.params), hub.connect, cache.Told(hub.say, hub.show), hub.patience)
+    snapshot, told = snapshot_of(job.artefact.params), cache.Told(hub.say, hub.show)
+    if hub.xet:
+        from build.hub import xet
+
+        xet.fill(shelf, snapshot, hub.connect, told)
+    cache.complete(shelf, snapshot, hub.connect, told, hub.patience)
     job.out.mkdir()
     (job.out / FILE).write_bytes(_content(job.artefact.params))
 

@@ -31,13 +31,17 @@ DOCKER_SOCKET = "/var/run/docker.sock"
 
 @dataclass(frozen=True, slots=True)
 class HubAccess:
-    """The hub's cache on this machine, how to reach the hub, and where a person hears of it."""
+    """The hub's cache on this machine, how to reach the hub, and where a person hears of it.
+
+    ``xet``: what is missing comes by the library's own way.
+    """
 
     shelf: Shelf
     connect: Connect = _library
     say: Callable[[str], None] = print
     show: Callable[[Callable[[], str]], None] = lambda _text: None
     patience: Patience = Patience()
+    xet: bool = False
 
 
 @dataclass(frozen=True, slots=True)

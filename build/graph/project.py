@@ -217,7 +217,7 @@ class Project:
             self.children,
             self.fingerprints.sha256,
             self.state,
-            HubAccess(self.shelf, say=self.report.line, show=self.report.extra),
+            HubAccess(self.shelf, say=self.report.line, show=self.report.extra, xet=self.places.hub_transport == "xet"),
             self.places.kit_files,
             str(self.places.build_socket or DOCKER_SOCKET),
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -29,6 +30,9 @@ class Hub(Protocol):
 
     def snapshot(self, repo: str, ref: str) -> Snapshot:
         """The commit that a ref names now, and every file of it."""
+
+    def download(self, repo: str, revision: str, path: str, cache: Path) -> None:
+        """Let the hub's own client fetch a file into its cache, by Xet where the hub offers that. Raises as ``locate`` does."""
 
 
 class LibraryHub:
@@ -65,6 +69,26 @@ class LibraryHub:
             raise BuildFailed(f"{repo}: the hub names {commit!r} for {ref}, which is no commit")
         return Snapshot(repo, commit, files.from_tree(listing))
 
+    def download(self, repo: str, revision: str, path: str, cache: Path) -> None:
+        """The library's own way, with its own tries; it refuses files above 50 GB that the hub does not offer by Xet."""
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.utils._runtime import is_xet_available
+        from huggingface_hub.utils.tqdm import disable_progress_bars
+
+        if not is_xet_available():
+            raise BuildFailed(
+                "hub_transport = xet: the package hf_xet cannot be used here (not installed, or HF_HUB_DISABLE_XET is set): "
+                'install it, or set hub_transport = "http"'
+            )
+        disable_progress_bars()
+        with self._told(repo, f"{path} at {revision[:12]}"):
+            try:
+                hf_hub_download(
+                    repo, path, revision=revision, cache_dir=cache, token=self._token or False, endpoint=self._endpoint
+                )
+            except RuntimeError as error:  # what hf_xet raises, whatever went wrong
+                raise Trouble(" ".join(str(error).split())[:200]) from None
+
     @contextmanager
     def _told(self, repo: str, what: str) -> Iterator[None]:
         """The library's refusals, as one line that says what to do."""
@@ -85,6 +109,7 @@ class LibraryHub:
             (errors.RevisionNotFoundError, lambda: BuildFailed(lost)),
             (errors.EntryNotFoundError, lambda: BuildFailed(lost)),
             (errors.HfHubHTTPError, lambda: self._http(_status(error), page)),
+            (Trouble, lambda: error),
             (OSError, lambda: Trouble(f"{urlsplit(page).netloc}: {error}")),
         )
         for kind, made in by_kind:

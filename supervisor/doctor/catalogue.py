@@ -67,6 +67,7 @@ GENERAL: tuple[Row, ...] = (
         "another user",
     ),
     Row("other_gang", E, REFUSE, "refuses, naming it"),
+    Row("lease_port_taken", E, REFUSE, "refuses"),
     Row("engram_on_network", E, REFUSE, "refuses unless `engram_on_network = true`", ALLOWED),
     Row("time_skew drivers_differ kernels_differ memlock_limited api_without_key", W, GO_ON, "goes on; `--strict` refuses"),
     Row("nothing_built", N, GO_ON, "cannot begin: run `doit`"),

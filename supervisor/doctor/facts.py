@@ -32,6 +32,7 @@ from build.facts import (
     rdma_devices,
     routes,
     system,
+    udp_ports,
     volume,
 )
 from supervisor.doctor.script import Section
@@ -87,6 +88,7 @@ class NodeFacts:
     images: frozenset[tuple[str, ...]] = frozenset()
     places: tuple[Place, ...] = ()
     exports: str = ""
+    udp_ports: frozenset[int] = frozenset()
     present: frozenset[str] = frozenset()
     tool: str = ""
     ping: bool = False
@@ -129,6 +131,7 @@ def read(name: str, found: Mapping[str, Section], read_at_s: float | None = None
         images=_or_none(layers, get("docker-images.json").text) or frozenset(),
         places=places(get("df.txt").text.splitlines()),
         exports=get("exports").text,
+        udp_ports=udp_ports(get("udp.txt").text),
         present=frozenset(line for line in stored if " " not in line),
         tool=next((line.removeprefix("tool ") for line in stored if line.startswith("tool ")), ""),
         ping="ping yes" in stored,

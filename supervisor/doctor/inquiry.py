@@ -146,7 +146,10 @@ class Inquiry:
 
     def _node_wish(self, host: Host, present: frozenset[str]) -> NodeWish:
         copied = host.name == HEAD or not self.nfs
-        return NodeWish(self._need_bytes(host), self._missing(host, present) if copied else {}, self.engram(host))
+        missing = self._missing(host, present) if copied else {}
+        heard = host.ranks if self.docker and host.name != HEAD else ()
+        ports = tuple(self.configuration.links.lease_port + rank for rank in heard)
+        return NodeWish(self._need_bytes(host), missing, self.engram(host), ports)
 
     def _missing(self, host: Host, present: frozenset[str]) -> dict[str, int]:
         """Bytes still to come to the node by where they go."""

@@ -18,6 +18,7 @@ LOADED_PERCENT = 50.0  # below it a GPU lowers its clock by itself, and the cloc
 STUCK_SHARE = 0.5  # a loaded GPU below this share of its maximum is held down by something
 CAP_COMMAND = "sudo nvidia-smi -lgc 0,{cap:g}"
 PROJECT_LABEL = "twinfold.project"
+GUARD_LABEL = "twinfold.guard"
 ENGINE = re.compile(r"tensorfold|tf-dsv41")
 
 
@@ -25,12 +26,13 @@ ENGINE = re.compile(r"tensorfold|tf-dsv41")
 class NodeWish:
     """What a launch wants of one node. ``missing``: bytes still to come by the path that they go to; ``need_bytes`` of memory.
 
-    ``engram`` is where that node reads its tables, "" where it needs none.
+    ``engram`` is where that node reads its tables, "" where it needs none. ``lease_ports``: at these UDP ports its guards listen.
     """
 
     need_bytes: int = 0
     missing: Mapping[str, int] = field(default_factory=dict)
     engram: str = ""
+    lease_ports: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,19 @@ def judge(nodes: Sequence[NodeFacts], wanted: Wanted) -> tuple[Finding, ...]:
     reached = [node for node in nodes if node.trouble is None]
     found = [_trouble(node) for node in nodes if node.trouble]
     for node in reached:
-        for rule in (_docker, _gpu_present, _memory, _cma, _leftovers, _gpu_users, _other_gang, _disk, _engram, _memlock):
+        for rule in (
+            _docker,
+            _gpu_present,
+            _memory,
+            _cma,
+            _leftovers,
+            _gpu_users,
+            _other_gang,
+            _disk,
+            _engram,
+            _memlock,
+            _lease_ports,
+        ):
             found += rule(node, wanted)
     found += [*_differ(reached), *_skew(reached), *_clocks(reached, wanted), *_api(wanted)]
     return tuple(found)
@@ -255,6 +269,21 @@ def _memlock(node: NodeFacts, wanted: Wanted) -> Iterator[Finding]:
             "RDMA cannot lock the memory that it registers",
             "raise it in /etc/security/limits.conf, or run ranks in containers",
             "ulimit -l unlimited",
+        )
+
+
+def _lease_ports(node: NodeFacts, wanted: Wanted) -> Iterator[Finding]:
+    """Guards of our own, which a run takes over or sends away, have the ports rightly."""
+    guarded = any(one.running and GUARD_LABEL in one.labels for one in node.containers)
+    taken = sorted(node.udp_ports.intersection(wanted.of(node.name).lease_ports))
+    if taken and not guarded and not wanted.serving:
+        yield error(
+            "lease_port_taken",
+            node.name,
+            f"{node.label}: UDP port {', '.join(map(str, taken))} is taken",
+            "a guard there cannot hear the head's, and no rank runs unguarded",
+            "set lease_port to another",
+            f"ss -ulpn sport = :{taken[0]}",
         )
 
 

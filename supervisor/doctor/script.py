@@ -61,6 +61,7 @@ if [ -n "$docker" ]; then
 fi
 s df.txt sh -c 'for p do q=$p; while [ ! -e "$q" ]; do n=${q%/*}; [ "$n" = "$q" ] && n=.; q=${n:-/}; done
   echo "@ $p"; df -PTB1 -- "$q" | tail -n 1; done' df $paths &
+s udp.txt sh -c 'cat "$0/net/udp" "$0/net/udp6" 2>/dev/null; exit 0' "$proc" &
 s exports sh -c 'cat /etc/exports /etc/exports.d/*.exports 2>/dev/null; exit 0' &
 s store.txt sh -c 'cd "$0" 2>/dev/null || cd /dev; for e do [ -e "$e" ] && echo "$e"; done
   case $(uname -m) in aarch64) m=arm64 ;; *) m=amd64 ;; esac

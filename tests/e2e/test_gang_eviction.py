@@ -95,6 +95,7 @@ def test_growing_conversations_are_answered_one_rung_down_and_nobody_hangs(group
         assert f"the next launch takes at most {BELOW}" in gang.err
         back = re.search(r"memory was back (\d+\.\d) s after the eviction", gang.err)
         assert back is not None
+        print(f"memory was back {back[1]} s after the eviction; {group.lowest_bytes / MIB:.0f} MiB were left at the lowest")
         assert float(back[1]) < 60
         assert sum(metric(gang, "twinfold_evictions_total").values()) == 1
         assert list(metric(gang, "twinfold_context_ladder_rung").values()) == [1.0]

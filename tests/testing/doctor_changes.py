@@ -222,6 +222,11 @@ CHANGES: dict[str, Change] = {
         "dsv41-1017-exl3-tf",
         (("worker/docker-ps.jsonl", "", container(Names="dsv41-1017-exl3-tf", Command='"tf-dsv41-lanes /m"')),),
     ),
+    "a lease port that is taken": Change(
+        "lease_port_taken",
+        "29778",
+        (("worker/udp.txt", "00000000:0044", "00000000:7452"),),
+    ),
     "Engram on NFS": Change("engram_on_network", "engram_on_network = true", (ON_NFS,)),
     "Engram on NFS, allowed": Change("engram_on_network", "nfs4", (ON_NFS,), {"engram_on_network": "true"}, eased=True),
     "Engram in a store on NFS": Change("engram_on_network", "storage = local", settings={"storage": "nfs"}),

@@ -24,6 +24,7 @@ from supervisor.status.view import NodeGuard
 
 ALIVE_EVERY_S = 1.0
 HEAR_S = 0.1
+SHOW_EVERY_S = 0.25
 STARTS = 4  # of one rank's guard, where none of them lasts
 LASTS_S = 600.0  # a guard that has watched for so long was no vain try: a launch may serve for months
 RETRY_S = 0.5
@@ -50,6 +51,7 @@ class GuardWatch(Watcher):
         self._lock = threading.Lock()
         self._alive_s = 0.0
         self._alive = 0
+        self._shown_s = 0.0
 
     def guard(self, spec: GuardSpec) -> None:
         """Start a guard and hear it. ``LaunchFailed`` where none can be started; nothing for a rank that is gone already."""
@@ -105,7 +107,8 @@ class GuardWatch(Watcher):
                     self._read(heard[ready])
             for one in self.kept:
                 self._keep_up(one)
-            self._show_nodes()
+            if self._clock() - self._shown_s >= SHOW_EVERY_S:
+                self._show_nodes()
         for one in self.kept:
             if one.client:
                 one.client.close()
@@ -113,6 +116,7 @@ class GuardWatch(Watcher):
         self._show_nodes()
 
     def _show_nodes(self) -> None:
+        self._shown_s = self._clock()
         for name in self._hosts:
             self._show(_node(name, [one for one in self.kept if one.spec.node == name]))
 

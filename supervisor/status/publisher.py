@@ -1,4 +1,4 @@
-"""Publishes the board as metrics and status, four times a second, and notices newer generations."""
+"""Publishes the board as metrics and status, once a second and soon after each step of the machine; notices newer generations."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from supervisor.status.tally import Tally
 from supervisor.status.view import View
 
 PERIOD_S = 0.25
+QUIET = 4  # periods without a step of the machine after which the figures alone are published
 GENERATION_EVERY = 20  # periods
 
 
@@ -42,12 +43,15 @@ class Publisher(Watcher):
             return taken
 
     def _watch(self) -> None:
-        periods = 0
+        periods, shown = 0, None
         while not self._stopped.wait(PERIOD_S):
             if periods % GENERATION_EVERY == 0:
                 self._look_at_the_store()
+            state = self._board.state
+            if state is not shown or periods % QUIET == 0:
+                shown = state
+                self._publish()
             periods += 1
-            self._publish()
 
     def _look_at_the_store(self) -> None:
         view = self._board.view()

@@ -66,7 +66,9 @@ class Stream:
 
     def __iter__(self) -> Iterator[bytes]:
         try:
-            yield from self._chunks
+            # `yield from` would close them once more where this iterator is dropped
+            for chunk in self._chunks:  # noqa: UP028
+                yield chunk
         finally:
             self._answer.close()
 

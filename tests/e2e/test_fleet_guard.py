@@ -68,14 +68,16 @@ def running(testbed: Testbed) -> set[str]:
     return {one["Id"] for host in testbed.hosts for one in containers(host) if one["State"] == "running"}
 
 
-def guard_folders() -> set[Path]:
-    return set(Path("/tmp").glob("twinfold-guard.*"))  # where a worker's guard keeps its socket
+def guard_folder(worker: Host) -> Path:
+    """Where the worker's guard keeps its socket and log."""
+    mounts = inspected(worker, guards(worker)["1"])["Mounts"]
+    return Path(next(one["Source"] for one in mounts if one["Destination"] == "/guard"))
 
 
 def test_each_rank_has_a_guard_on_its_host_that_is_adopted_and_leaves_nothing(fleet: SupervisedFleet, testbed: Testbed) -> None:
     (worker,) = testbed.workers
-    before = guard_folders()
     fleet.start().wait_ready()
+    folder = guard_folder(worker)
     found = {host.name: guards(host) for host in testbed.hosts}
     assert {name: list(ranks) for name, ranks in found.items()} == {testbed.head.name: ["0"], worker.name: ["1"]}
     shown = json.dumps([inspected(host, one) for host in testbed.hosts for one in guards(host).values()])
@@ -94,7 +96,8 @@ def test_each_rank_has_a_guard_on_its_host_that_is_adopted_and_leaves_nothing(fl
     assert fleet.command("stop").returncode == 0
     assert fleet.ended() == 0
     assert [everything(host) for host in testbed.hosts] == [[], []]
-    assert guard_folders() == before
+    assert folder.name.startswith("twinfold-guard.")
+    assert not folder.exists()
 
 
 def test_memory_that_collapses_on_the_worker_ends_the_gang_with_its_name(fleet: SupervisedFleet, testbed: Testbed) -> None:
@@ -129,9 +132,8 @@ def test_the_worker_is_guarded_with_supervisor_and_dockerd_stopped_and_every_way
     fleet: SupervisedFleet, testbed: Testbed
 ) -> None:
     (worker,) = testbed.workers
-    before = guard_folders()
     fleet.start().wait_ready()
-    (folder,) = guard_folders() - before
+    folder = guard_folder(worker)
     pidfd = os.pidfd_open(inspected(worker, containers(worker)[0]["Id"])["State"]["Pid"])
     fleet.signal(signal.SIGSTOP)
     worker.freeze_dockerd()

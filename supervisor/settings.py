@@ -202,7 +202,7 @@ class Probes:
         number(0.1, 60.0), 0.5, "seconds between readings of the engine", change=Change.LIVE, recipe=False
     )
     probe_deadline_s: float = setting(
-        number(0.1, 600.0), 5.0, "seconds a reading of the engine may take", change=Change.LIVE, recipe=False
+        number(0.1, 600.0), 4.0, "seconds a reading of the engine may take", change=Change.LIVE, recipe=False
     )
     probe_misses: int = setting(
         whole(1, 100), 3, "readings or tiny generations missed in a row that count as dead", change=Change.LIVE, recipe=False

@@ -16,8 +16,8 @@ import pytest
 from build.artefacts.toolchain import PROGRAM, TRIPLES, host, installed_root
 from tests.testing.node_tool import CACHE, SOURCES, ask, compile_tool, node_tool
 
-CHUNK = 2 << 20
-SIZES = [0, 1, 55, 56, 63, 64, 65, 511, 512, 513, 4095, 4096, 4097, CHUNK - 1, CHUNK, CHUNK + 1, 4 * CHUNK, 9 * CHUNK + 4097]
+CHUNK = 8 << 20
+SIZES = [0, 1, 55, 56, 63, 64, 65, 511, 512, 513, 4095, 4096, 4097, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 5 * CHUNK + 4097]
 PAGE_CACHE_ALLOWED = 64 << 20
 
 

@@ -5,8 +5,9 @@ const std = @import("std");
 const linux = std.os.linux;
 const sys = @import("sys.zig");
 
-/// One read. O_DIRECT wants offsets, lengths and memory in multiples of the device's blocks; 2 MiB satisfies any.
-pub const chunk_bytes = 2 << 20;
+/// One read. O_DIRECT wants offsets, lengths and memory in multiples of the device's blocks. The kernel sends all parts of one
+/// read to the device at once, so a long one keeps it busy: of 2, 4, 8 and 16 MiB each was a tenth to a sixth faster than the last.
+pub const chunk_bytes = 8 << 20;
 const ring_slots = 4;
 
 /// One file opened for one pass.

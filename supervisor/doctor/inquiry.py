@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from build.bundle import Bundle, Needs, needed
 from build.errors import UsageError
@@ -19,17 +20,18 @@ from build.store import generations
 from build.store.generations import Generation
 from build.store.store import Store
 from supervisor.configuration import Configuration
-from supervisor.doctor import unbuilt
 from supervisor.doctor.links import Indexes, Wish
 from supervisor.doctor.nfs import Export
 from supervisor.doctor.rules import NodeWish, Wanted
 from supervisor.doctor.script import Query
-from supervisor.doctor.unbuilt import Unbuilt
 from supervisor.fleet.address import lookup
 from supervisor.gang.takings import Takings
 from supervisor.memory.measured import Took, settled
 from supervisor.memory.needs import Needs as MemoryNeeds
 from supervisor.memory.policy import gate_need_bytes
+
+if TYPE_CHECKING:
+    from supervisor.doctor.unbuilt import Unbuilt
 
 INDEXES = "links.json"  # in the run folder: the GID indexes of the last launch
 LEAST_CONTEXT = 1024
@@ -204,8 +206,12 @@ def inquire(one: Configuration) -> Inquiry:
     """The inquiry of these settings. ``UsageError`` where a worker is named in a form that cannot work."""
     generation = generations.chosen_or_none(one.state_dir, one.places.target, one.places.variant)
     found = _hosts(one, generation.bundle.world_size if generation else None)
-    pinned = None if generation else unbuilt.read(one.places)
-    return Inquiry(one, generation, found, {host.name: _address(one, host) for host in found if host.target}, pinned)
+    addresses = {host.name: _address(one, host) for host in found if host.target}
+    if generation:
+        return Inquiry(one, generation, found, addresses)
+    from supervisor.doctor import unbuilt  # reads locks, which nothing else here needs
+
+    return Inquiry(one, None, found, addresses, unbuilt.read(one.places))
 
 
 def _hosts(one: Configuration, world: int | None) -> tuple[Host, ...]:

@@ -1,7 +1,8 @@
 """The one script that reads a node: POSIX shell that writes nothing, starts no container, and needs nothing of ours there.
 
 Its sections run side by side. Each prints lines ``name base64``; every line is one small write, so that lines of different
-sections never mix. At the end of a section's content stand ``@@`` and its exit status.
+sections never mix. At the end of a section's content stand ``@@`` and its exit status. What is answered at once shares one such
+stream, ``quick``: there ``@@@`` and a name stand before each content. Programs that may wait for others have one each.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 from build.errors import UsageError
 
+QUICK = "quick"  # the stream that several sections share
 SECTION_S = 4  # a section that takes longer is ended: a frozen dockerd answers nothing
 GPU_FIELDS = (
     "index,uuid,name,pci.bus_id,driver_version,temperature.gpu,power.draw,clocks.current.sm,clocks.max.sm,"
@@ -24,24 +26,29 @@ INFO = (
     '{"ServerVersion":{{json .ServerVersion}},"Driver":{{json .Driver}},"DriverStatus":{{json .DriverStatus}},'
     '"Runtimes":{{json .Runtimes}},"Architecture":{{json .Architecture}}}'
 )
+BASE64 = re.compile(r"[A-Za-z0-9+/]+=*")  # what a login shell prints of its own hardly looks so
 SCRIPT = r"""
 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 s() { n=$1; shift; { timeout "$limit" "$@" 2>&1 </dev/null; printf '\n@@%s' "$?"; } | base64 -w 900 | sed -u "s/^/$n /"; }
-s system.txt sh -c '
-  echo "hostname $(cat /proc/sys/kernel/hostname)"; echo "time $(date +%s.%N)"; echo "kernel $(uname -r)"
-  echo "machine $(uname -m)"; echo "user $(id -un)"
-  echo "ids $(id -u):$(id -g)"; echo "store $(readlink -m -- "$1")"; echo "home $HOME"
-  echo "cmdline $(cat "$0/cmdline" 2>/dev/null)"
-  echo "memlock $(ulimit -l)"; command -v mount.nfs >/dev/null && echo "mount_nfs yes" || echo "mount_nfs no"' "$proc" "$store"
-s meminfo cat "$proc/meminfo"
-s ip-addr.json ip -j addr &
-s ip-route.jsonl sh -c 'for p do ip -j route get "$p" 2>/dev/null; done' route $peers &
-s infiniband.txt sh -c 'cd "$0/class/infiniband" 2>/dev/null || exit 0
+q() { n=$1; shift; printf '\n@@@%s\n' "$n"; "$@" 2>&1 </dev/null; printf '\n@@%s' "$?"; }
+system() {
+  read -r h </proc/sys/kernel/hostname; echo "hostname $h"; echo "time $(date +%s.%N)"
+  set -- $(uname -rm); echo "kernel $1"; echo "machine $2"; echo "user $(id -un)"
+  echo "ids $(id -u):$(id -g)"; echo "store $(readlink -m -- "$store")"; echo "home $HOME"
+  c=; read -r c 2>/dev/null <"$proc/cmdline"; echo "cmdline $c"
+  echo "memlock $(ulimit -l)"; command -v mount.nfs >/dev/null && echo "mount_nfs yes" || echo "mount_nfs no"
+}
+exported() { cat /etc/exports /etc/exports.d/*.exports 2>/dev/null; return 0; }
+udp() { cat "$proc/net/udp" "$proc/net/udp6" 2>/dev/null; return 0; }
+ways() { for p in $peers; do ip -j route get "$p" 2>/dev/null; done; }
+infiniband() { cd "$sys/class/infiniband" 2>/dev/null || return 0
   for d in *; do [ -d "$d" ] || continue
     l=$(readlink "$d/device") && echo "/sys/class/infiniband/$d/device -> $l"
     (cd "$d/ports/1" && grep -s "" link_layer state phys_state rate gids/* gid_attrs/types/* gid_attrs/ndevs/* |
       grep -v ":0000:0000:0000:0000:0000:0000:0000:0000\$" | sed "s|^|/sys/class/infiniband/$d/ports/1/|")
-  done; exit 0' "$sys" &
+  done; }
+{ q system.txt system; q meminfo cat "$proc/meminfo"; q ip-addr.json ip -j addr; q ip-route.jsonl ways
+  (q infiniband.txt infiniband); q exports exported; q udp.txt udp; } | base64 -w 900 | sed -u "s/^/quick /" &
 if command -v ibv_devinfo >/dev/null; then s ibv_devinfo.txt ibv_devinfo & fi
 if command -v nvidia-smi >/dev/null; then
   s nvidia-smi.csv nvidia-smi --query-gpu="$gpu_fields" --format=csv &
@@ -61,8 +68,6 @@ if [ -n "$docker" ]; then
 fi
 s df.txt sh -c 'for p do q=$p; while [ ! -e "$q" ]; do n=${q%/*}; [ "$n" = "$q" ] && n=.; q=${n:-/}; done
   echo "@ $p"; df -PTB1 -- "$q" | tail -n 1; done' df $paths &
-s udp.txt sh -c 'cat "$0/net/udp" "$0/net/udp6" 2>/dev/null; exit 0' "$proc" &
-s exports sh -c 'cat /etc/exports /etc/exports.d/*.exports 2>/dev/null; exit 0' &
 s store.txt sh -c 'cd "$0" 2>/dev/null || cd /dev; for e do [ -e "$e" ] && echo "$e"; done
   case $(uname -m) in aarch64) m=arm64 ;; *) m=amd64 ;; esac
   for t in tool/twinfold-node-* *-twinfold-node-$m/twinfold-node; do [ -x "$t" ] && echo "tool $t"; done
@@ -120,17 +125,23 @@ def sections(printed: str) -> Mapping[str, Section]:
     parts: dict[str, list[str]] = {}
     for line in printed.splitlines():
         name, _, piece = line.partition(" ")
-        if re.fullmatch(r"[a-z_-]+\.?[a-z]*", name) and piece:
+        if re.fullmatch(r"[a-z_-]+\.?[a-z]*", name) and BASE64.fullmatch(piece):
             parts.setdefault(name, []).append(piece)
-    return {name: _section("".join(pieces)) for name, pieces in parts.items()}
+    shared = re.split(r"\n@@@([a-z_.-]+)\n", _decoded("".join(parts.pop(QUICK, []))) or "")[1:]
+    quick = {name: _section(content) for name, content in zip(shared[::2], shared[1::2], strict=True)}
+    return quick | {name: _section(_decoded("".join(pieces))) for name, pieces in parts.items()}
 
 
-def _section(encoded: str) -> Section:
+def _decoded(encoded: str) -> str | None:
+    """None where a line of it was lost."""
     try:
-        content = base64.b64decode(encoded, validate=True).decode("utf-8", "replace")
+        return base64.b64decode(encoded, validate=True).decode("utf-8", "replace")
     except ValueError:
-        return Section("", 255)
-    text, _, status = content.rpartition("\n@@")
+        return None
+
+
+def _section(content: str | None) -> Section:
+    text, _, status = (content or "").rpartition("\n@@")
     return Section(text, int(status) if status.isdigit() else 255)
 
 

@@ -14,7 +14,6 @@ from build.store import generations
 from supervisor.configuration import Configuration
 from supervisor.doctor.links import Links
 from supervisor.engine.contract import RankCommand, RankPaths, gang_commands, spec_hash
-from supervisor.engine.facts import connectable
 from supervisor.fleet import address
 from supervisor.fleet.site import Site
 from supervisor.gang.outside import outside_mounts
@@ -84,6 +83,8 @@ class Blueprint:
     @property
     def url(self) -> str:
         """The API's base address as this machine reaches it."""
+        from supervisor.engine.facts import connectable
+
         serve = self.configuration.serve
         return f"http://{connectable(serve.host)}:{serve.port}/v1"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import IPv4Interface, IPv4Network
 from typing import Any
 
 VIRTUAL = ("lo", "docker", "br-", "veth", "virbr", "tailscale", "wg", "tun", "tap", "cni", "flannel")
@@ -24,10 +24,6 @@ class Netdev:
     def physical(self) -> bool:
         """Whether it looks like a port of the machine, and not like a bridge or a tunnel made by software."""
         return not self.name.startswith(VIRTUAL)
-
-    def facing(self, peer: str) -> IPv4Interface | None:
-        """Its own address whose network holds ``peer``; link-local (169.254) ones never count."""
-        return next((own for own in self.inet if not own.is_link_local and IPv4Address(peer) in own.network), None)
 
     def networks(self) -> tuple[IPv4Network, ...]:
         """The networks of its addresses, without link-local ones."""

@@ -7,14 +7,11 @@ A RoCE port has a table of GIDs; which index holds which address differs by devi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv6Address
-from pathlib import Path
 
 V2 = "RoCE v2"
-SYSFS = "/sys/class/infiniband/"
-FILES = ("link_layer", "state", "phys_state", "rate", "gids/*", "gid_attrs/types/*", "gid_attrs/ndevs/*")
 # Bytes that RoCE v2 adds round a payload: IPv4 20, UDP 8, BTH 12, RETH 16, ICRC 4, and room for an atomic's header.
 ROCE_OVERHEAD_BYTES = 64
 PATH_MTUS = (4096, 2048, 1024, 512, 256)
@@ -80,11 +77,6 @@ def rdma_devices(text: str) -> tuple[RdmaDevice, ...]:
     return tuple(sorted(devices, key=lambda one: (one.pci or "~", _domain(one.name), one.name)))
 
 
-def sysfs_text(sys: Path) -> str:
-    """A sysfs tree's RDMA devices as the lines that :func:`rdma_devices` reads. A file that cannot be read is left out."""
-    return "".join(f"{line}\n" for line in _lines(sys / "class/infiniband"))
-
-
 def show_gids(text: str) -> Mapping[str, tuple[Gid, ...]]:
     """Read ``show_gids``: device to its entries. Columns are parted by tabs; an entry without an IPv4 address has it empty."""
     found: dict[str, list[Gid]] = {}
@@ -134,23 +126,6 @@ def _device(name: str, table: Mapping[str, str]) -> RdmaDevice:
     pci = table.get("device", "").rstrip("/").rpartition("/")[2]
     used = tuple(gid for gid in gids if gid.version)  # an empty entry has no readable type
     return RdmaDevice(name, pci, port.get("state", ""), port.get("link_layer", ""), port.get("rate", ""), used)
-
-
-def _lines(root: Path) -> Iterator[str]:
-    for device in sorted(root.iterdir()) if root.is_dir() else ():
-        link = device / "device"
-        if link.is_symlink():
-            yield f"{SYSFS}{device.name}/device -> {link.readlink()}"
-        for file in _files(device / "ports/1"):
-            try:
-                content = file.read_text(errors="replace").strip()
-            except OSError:
-                continue
-            yield f"{SYSFS}{file.relative_to(root)}:{content}"
-
-
-def _files(port: Path) -> Iterable[Path]:
-    return (file for pattern in FILES for file in sorted(port.glob(pattern)))
 
 
 def _domain(name: str) -> int:

@@ -139,12 +139,6 @@ def read_archive(path: Path) -> Archive:
     return Archive(path, identity, config, layers, members)
 
 
-def base_of(archive: Archive, reference: str, blobs: Path | None = None) -> BaseImage:
-    """An archive's image as the base of another. ``blobs`` as in :class:`BaseImage`."""
-    config = _member(archive.path, archive.members, oci.blob_path(archive.identity.config_digest))
-    return BaseImage(reference, config, archive.layers, blobs)
-
-
 def _config(layers: Sequence[Layer], diff_ids: Sequence[str], ours: ImageConfig, base: BaseImage | None) -> dict[str, Any]:
     below: Mapping[str, Any] = base.document if base else {}
     inherited: Mapping[str, Any] = below.get("config") or {}

@@ -6,12 +6,10 @@ never compared. Pure.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from build.errors import Refused
 from build.image.oci import Platform
 
 Json = Mapping[str, Any]
@@ -29,15 +27,6 @@ class ImageIdentity:
     diff_ids: tuple[str, ...]
     manifest_digest: str
     tag: str
-
-
-def inspected(answer: str, name: str, where: str) -> Json:
-    """The one image of ``docker image inspect``'s output; ``Refused`` where it holds none (an empty list is no image)."""
-    images = json.loads(answer)
-    if not images:
-        raise Refused(f"image {name} is not there on {where}: run `doit` to make and load it")
-    first: Json = images[0]
-    return first
 
 
 def differences(wanted: Json, found: Json) -> tuple[str, ...]:

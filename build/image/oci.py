@@ -132,11 +132,3 @@ def index_document(manifest: Descriptor, platform: Platform, tag: str) -> dict[s
 def docker_manifest(config: Descriptor, layers: Sequence[Descriptor], tag: str) -> list[dict[str, Any]]:
     """The ``manifest.json`` that Docker's graph-driver store reads; it names the layout's own blobs."""
     return [{"Config": blob_path(config.digest), "Layers": [blob_path(layer.digest) for layer in layers], "RepoTags": [tag]}]
-
-
-def chain_ids(diff_ids: Sequence[str]) -> tuple[str, ...]:
-    """Docker's and containerd's name of each layer on top of those below it: sha256 over ``<chain below> <diff id>``."""
-    chain: list[str] = []
-    for diff_id in diff_ids:
-        chain.append(digest_of(f"{chain[-1]} {diff_id}".encode()) if chain else diff_id)
-    return tuple(chain)

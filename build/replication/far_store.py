@@ -268,10 +268,6 @@ class FarStore:
         content = (json.dumps({"entries": sorted(entries)}) + "\n").encode()
         put(self.node, content, PurePosixPath(self.root) / "roots" / f"{name}.json")
 
-    def drop_root(self, name: str) -> None:
-        """Let them go; what is not there is fine."""
-        self._run(["rm", "-f", f"{self.root}/roots/{name}.json"])
-
     def roots(self) -> dict[str, tuple[str, ...]]:
         """Every root by name. ``StoreDamaged`` where one cannot be read: what it keeps would be lost."""
         found = {}

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from build.errors import Refused, StoreDamaged, UsageError
-from build.nodes.node import SshNode
 from build.replication import replica
 from build.replication.bulk import DiskFull, Sender
 from build.replication.far_store import FarStore, Read, Survey
@@ -271,10 +270,3 @@ class Replication:
         return StoreDamaged(
             f"{self._far.node.name}: {want.entry}/{wrong.path} {wrong.what} each time it is copied: check its disk and memory"
         )
-
-
-def replicate(node: SshNode, tool: Path, store: Store, entries: Iterable[str], say: Say = lambda _line: None) -> Report:
-    """Bring entries of the head's store to a node's. ``tool`` is the node tool's binary for that node."""
-    far = FarStore(node, tool)
-    sender = Sender(node.destination, far.root, store.path)
-    return Replication(far, sender, say).run(wants(store, entries))

@@ -21,7 +21,6 @@ _USED = frozenset(
         "requests_running",
         "requests_inflight",
         "requests_waiting",
-        "requests_stalled",
         "generation_tokens_running",
         "generation_tokens_total",
         "completion_tokens_total",
@@ -31,16 +30,12 @@ _USED = frozenset(
         "mtp_accepted_total",
         "decode_rounds_total",
         "engine_fatal",
-        "uptime_seconds",
         "requests_total",
-        "request_errors_total",
         "kv_cache_usage_ratio",
     }
 )
 # Of these a field keeps less than the family says (labels), or nobody shows the field: they are kept as they are too.
-_KEPT_TOO = frozenset(
-    {"requests_total", "request_errors_total", "kv_cache_usage_ratio", "uptime_seconds", "engine_fatal", "requests_stalled"}
-)
+_KEPT_TOO = frozenset({"requests_total", "kv_cache_usage_ratio", "engine_fatal"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +50,6 @@ class EngineReading:
     waiting: int | None = None
     prefilling: int | None = None
     prompt_tokens: float | None = None
-    generated_tokens: float | None = None
     generated_tokens_live: float | None = None
     cached_tokens: float | None = None
     drafted_tokens: float | None = None
@@ -63,16 +57,9 @@ class EngineReading:
     rounds: float | None = None
     decode_tokens_per_s: float | None = None
     prefill_tokens_per_s: float | None = None
-    oldest_request_s: float | None = None
-    idle_s: float | None = None
-    uptime_s: float | None = None
     requests: float | None = None
-    request_errors: float | None = None
     kv_cache_ratio: float | None = None
-    context_tokens: int | None = None
-    warming: bool | None = None
     fatal: bool | None = None
-    stalled: int | None = None
     live: bool = False
     histograms: tuple[Family, ...] = ()
     other: tuple[Family, ...] = ()
@@ -82,12 +69,6 @@ class EngineReading:
         """Requests run or wait; None where nothing says so."""
         known = [count for count in (self.running, self.prefilling, self.waiting) if count is not None]
         return any(known) if known else None
-
-    @property
-    def progress(self) -> tuple[float, ...]:
-        """Every figure that moves when work is done. While requests run, two equal ones mean no progress."""
-        moving = (self.generated_tokens_live, self.prompt_tokens, self.rounds, self.requests)
-        return tuple(-1.0 if value is None else value for value in moving)
 
 
 def read_engine(health: bytes | None, metrics: bytes | None) -> EngineReading:
@@ -101,7 +82,6 @@ def read_engine(health: bytes | None, metrics: bytes | None) -> EngineReading:
     accepted = _first(_figure(said, "accepted_total"), totals.get("mtp_accepted_total"))
     ended = _first(totals.get("generation_tokens_total"), totals.get("completion_tokens_total"))
     generated_live = _live(said, totals, ended)
-    stalled = said.get("stalled")
     return EngineReading(
         running=_int(
             _first(
@@ -114,7 +94,6 @@ def read_engine(health: bytes | None, metrics: bytes | None) -> EngineReading:
         waiting=_int(_first(totals.get("requests_waiting"), _figure(live, "waiting"))),
         prefilling=_int(_figure(streams, "prefilling")),
         prompt_tokens=_first(_figure(said, "prompt_tokens_total"), totals.get("prompt_tokens_total")),
-        generated_tokens=_first(ended, _figure(said, "completion_tokens_total")),
         generated_tokens_live=_first(generated_live, ended),
         cached_tokens=totals.get("cached_tokens_total"),
         drafted_tokens=drafted,
@@ -122,16 +101,9 @@ def read_engine(health: bytes | None, metrics: bytes | None) -> EngineReading:
         rounds=_first(_figure(said, "rounds_total"), totals.get("decode_rounds_total")),
         decode_tokens_per_s=_figure(live, "decode_tokens_per_second"),
         prefill_tokens_per_s=_figure(live, "prefill_tokens_per_second"),
-        oldest_request_s=_figure(said, "oldest_s"),
-        idle_s=_figure(said, "idle_s"),
-        uptime_s=_first(_figure(said, "uptime_s"), totals.get("uptime_seconds")),
         requests=_first(_figure(said, "requests"), totals.get("requests_total")),
-        request_errors=_first(_figure(said, "errors"), totals.get("request_errors_total")),
         kv_cache_ratio=totals.get("kv_cache_usage_ratio"),
-        context_tokens=_int(_figure(said, "context_length")),
-        warming=_bool(said.get("warming")),
         fatal=_fatal(said, totals),
-        stalled=len(stalled) if isinstance(stalled, list) else _int(totals.get("requests_stalled")),
         live=generated_live is not None,
         histograms=tuple(family for family in families if family.type == "histogram"),
         other=tuple(family for family in families if family.type != "histogram" and _bare(family.name) not in _USED - _KEPT_TOO),
@@ -192,7 +164,3 @@ def _first(*values: float | None) -> float | None:
 
 def _int(value: float | None) -> int | None:
     return None if value is None else int(value)
-
-
-def _bool(value: object) -> bool | None:
-    return value if isinstance(value, bool) else None

@@ -49,13 +49,6 @@ class Reply:
         """The engine did its part, whoever is at fault for the outcome."""
         return self.kind in HEALTHY
 
-    @property
-    def whose_fault(self) -> str:
-        """client, engine, or nobody's ("")."""
-        if self.kind in {"context_too_long", "bad_request", "unauthorised"}:
-            return "client"
-        return "" if self.healthy else "engine"
-
 
 @dataclass(frozen=True, slots=True)
 class SmokeVerdict:

@@ -178,7 +178,6 @@ def test_the_tables_commands_start_a_gang_whose_logs_and_readings_are_understood
     assert len(moves) > 2, "tokens are seen to move while the request runs"
     assert (after.generated_tokens_live or 0) > (before.generated_tokens_live or 0)
     assert (after.drafted_tokens or 0) >= (after.accepted_tokens or 0) > 0
-    assert after.progress != before.progress
 
 
 def test_every_check_of_an_endpoint_holds(served: Gang) -> None:

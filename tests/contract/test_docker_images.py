@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 
 from build.errors import Refused
-from build.image.assemble import Archive, BaseImage, ImageConfig, assemble, base_of, read_archive
+from build.image.assemble import Archive, BaseImage, ImageConfig, assemble, read_archive
 from build.image.daemon import DockerDaemon
 from build.image.docker_api import DockerApi
 from build.image.layers import Layer
 from build.image.load import Daemon, load, prove
-from build.image.oci import Platform, chain_ids
+from build.image.oci import Platform
 from build.image.recipes import node_image
 from tests.testing import dockerd as daemons
 from tests.testing.dockerd import HERE, Containerd
+from tests.testing.images import base_of, chain_ids
 from tests.testing.node_tool import node_tool
 
 BIG = "b" * 3_000_000

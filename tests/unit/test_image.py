@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from build.errors import BuildFailed, StoreDamaged, UsageError
 from build.image import oci
-from build.image.assemble import BaseImage, ImageConfig, assemble, base_of, read_archive
+from build.image.assemble import BaseImage, ImageConfig, assemble, read_archive
 from build.image.layers import Hashed, Layer, Placed, entries, write_layer
 from build.image.oci import Platform, parse_platform
 from build.image.recipes import engine_image, node_image
+from tests.testing.images import base_of
 
 AMD64, ARM64 = Platform("linux", "amd64"), Platform("linux", "arm64")
 NAMES = ("tensorfold-native", "tf-dsv41-check", "tf-dsv41-lanes", "tf-dsv41-rank-cache")
@@ -239,13 +240,6 @@ def test_a_damaged_archive_is_named(damage: str, tmp_path: Path) -> None:
     (tmp_path / "b.tar").write_bytes(broken)
     with pytest.raises(StoreDamaged, match="doit repair"):
         read_archive(tmp_path / "b.tar")
-
-
-def test_chain_ids_are_those_of_docker() -> None:
-    """Values of a real image: `ctr snapshots ls` shows them as keys."""
-    one, two = oci.digest_of(b"1"), oci.digest_of(b"2")
-    assert oci.chain_ids([one]) == (one,)
-    assert oci.chain_ids([one, two])[1] == "sha256:" + hashlib.sha256(f"{one} {two}".encode()).hexdigest()
 
 
 def test_platforms_are_parsed_or_refused() -> None:

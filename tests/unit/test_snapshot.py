@@ -77,7 +77,6 @@ READING = EngineReading(
     waiting=2,
     prefilling=1,
     prompt_tokens=100.0,
-    generated_tokens=10.0,
     generated_tokens_live=50.0,
     cached_tokens=20.0,
     drafted_tokens=40.0,
@@ -481,7 +480,7 @@ def test_a_newer_generation_shows_only_where_one_waits() -> None:
 
 @settings(deadline=None)
 @given(st.builds(EngineReading, **{name: st.one_of(st.none(), st.floats()) for name in (
-    "prompt_tokens", "generated_tokens", "generated_tokens_live", "cached_tokens", "drafted_tokens", "accepted_tokens", "rounds"
+    "prompt_tokens", "generated_tokens_live", "cached_tokens", "drafted_tokens", "accepted_tokens", "rounds"
 )}, running=st.one_of(st.none(), st.integers(0, 99)), live=st.booleans()), st.integers(1, 3))  # fmt: skip
 def test_any_reading_of_the_engine_can_be_shown(reading: EngineReading, launch: int) -> None:
     from metrics.exposition import OPENMETRICS, TEXT, render

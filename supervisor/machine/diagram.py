@@ -16,11 +16,13 @@ from supervisor.machine.types import (
     Event,
     GatePassed,
     GateRefused,
+    GuardLost,
     HandoverAsked,
     MemoryBreach,
     Parity,
     Phase,
     Policy,
+    PolicyChanged,
     RankExited,
     RankLoaded,
     RankStarted,
@@ -49,7 +51,7 @@ def transitions() -> dict[tuple[str, str], tuple[str, ...]]:
     """(from, to) to the events that lead there, in the order of the code."""
     found: dict[tuple[str, str], list[str]] = {}
     for before in _states():
-        for label, event in _events():
+        for label, event in EVENTS:
             try:
                 after, _ = step(before, event)
             except IllegalEvent:
@@ -67,7 +69,10 @@ def document() -> str:
     ends = [f"    {phase.value} --> [*]" for phase in (Phase.STOPPED, Phase.GAVE_UP, Phase.HANDED_OVER)]
     rows = [f"| {phase.value} | {kind.__name__} | {why} |" for (phase, kind), why in IGNORED.items() if kind is not Tick]
     table = ["## Events that change nothing", "", "| phase | event | because |", "|---|---|---|", *rows]
-    rest = "Any other event that a phase has no arrow for is an error of the supervisor itself (`IllegalEvent`)."
+    rest = (
+        "An event with neither arrow nor row changes what the gang knows, and not its phase (a rank has loaded, other settings"
+        " count), or is an error of the supervisor itself (`IllegalEvent`)."
+    )
     return "\n".join(
         [HEAD, "```mermaid", "stateDiagram-v2", "    [*] --> stopped", *arrows, *ends, "```", "", *table, "", rest, ""]
     )
@@ -89,31 +94,32 @@ def _states() -> Iterator[State]:
     yield replace(base, phase=Phase.PAUSING)
 
 
-def _events() -> tuple[tuple[str, Event], ...]:
-    return (
-        ("begin", Begin(0.0)),
-        ("adopt", Begin(0.0, adopt=True)),
-        ("gate passed", GatePassed(0.0, 1)),
-        ("gate refused", GateRefused(0.0, 1, "")),
-        ("rank started", RankStarted(0.0, 1, 1)),
-        ("start failed", StartFailed(0.0, 1, 1, "")),
-        ("rank loaded", RankLoaded(0.0, 1, 1)),
-        ("server ready", ServerReady(0.0, 1)),
-        ("all loaded and equal", Parity(0.0, 1)),
-        ("settings differ", Parity(0.0, 1, ("x",))),
-        ("smoke passed", Smoke(0.0, 1, passed=True)),
-        ("smoke failed", Smoke(0.0, 1, passed=False)),
-        ("rank exited", RankExited(0.0, 1, 0, "")),
-        ("no progress", Stalled(0.0, 1, "")),
-        ("memory soft", MemoryBreach(0.0, 1, hard=False, why="")),
-        ("memory hard", MemoryBreach(0.0, 1, hard=True, why="")),
-        ("logs saved", Collected(0.0, 1)),
-        ("stop", StopAsked(0.0)),
-        ("stop by force", StopAsked(0.0, force=True)),
-        ("handover", HandoverAsked(0.0)),
-        ("restart", RestartAsked(0.0)),
-        ("time is up", Tick(LATE_S)),
-    )
+EVENTS: tuple[tuple[str, Event], ...] = (
+    ("begin", Begin(0.0)),
+    ("adopt", Begin(0.0, adopt=True)),
+    ("gate passed", GatePassed(0.0, 1)),
+    ("gate refused", GateRefused(0.0, 1, "")),
+    ("rank started", RankStarted(0.0, 1, 1)),
+    ("start failed", StartFailed(0.0, 1, 1, "")),
+    ("rank loaded", RankLoaded(0.0, 1, 1)),
+    ("server ready", ServerReady(0.0, 1)),
+    ("all loaded and equal", Parity(0.0, 1)),
+    ("settings differ", Parity(0.0, 1, ("x",))),
+    ("smoke passed", Smoke(0.0, 1, passed=True)),
+    ("smoke failed", Smoke(0.0, 1, passed=False)),
+    ("rank exited", RankExited(0.0, 1, 0, "")),
+    ("no progress", Stalled(0.0, 1, "")),
+    ("memory soft", MemoryBreach(0.0, 1, hard=False, why="")),
+    ("memory hard", MemoryBreach(0.0, 1, hard=True, why="")),
+    ("guard lost", GuardLost(0.0, 1, "")),
+    ("logs saved", Collected(0.0, 1)),
+    ("stop", StopAsked(0.0)),
+    ("stop by force", StopAsked(0.0, force=True)),
+    ("handover", HandoverAsked(0.0)),
+    ("restart", RestartAsked(0.0)),
+    ("policy changed", PolicyChanged(0.0, Policy(world_size=2))),
+    ("time is up", Tick(LATE_S)),
+)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from supervisor.machine import Phase
-from supervisor.machine.diagram import document, transitions
+from supervisor.machine.diagram import EVENTS, document, transitions
+from supervisor.machine.step import _HANDLERS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "machine.md"
 
 
 def test_the_drawing_in_the_docs_is_current() -> None:
     assert DOCS.read_text(encoding="utf-8") == document(), "run: python -m supervisor.machine.diagram > docs/machine.md"
+
+
+def test_every_event_is_drawn() -> None:
+    assert {type(event) for _, event in EVENTS} == set(_HANDLERS)
 
 
 def test_every_phase_is_reached_and_only_ends_have_no_way_out() -> None:

@@ -70,7 +70,7 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[G]):
-    """One group with the origin of each of its fields, and notes on what was seen and ignored."""
+    """One group with the origin of each of its fields."""
 
     value: G
     origins: Mapping[str, Origin]

@@ -1,4 +1,4 @@
-"""What the supervisor can be told: serving, memory, probes, restarts, logs and metrics.
+"""What the supervisor can be told: serving, memory, probes, restarts, logs, metrics, links and storage.
 
 Each group is a frozen dataclass over :func:`build.settings.setting`. Keys are flat: ``config.toml`` has no tables but
 ``engine_env``. Only names that the shell recipe had count bare in the environment; every key counts as ``TWINFOLD_<KEY>``.

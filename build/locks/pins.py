@@ -72,7 +72,7 @@ class FilePin:
 
 @dataclass(frozen=True, slots=True)
 class PatchPin:
-    """One patch of the series ``series``, a file beside the lock; patches are applied in the order of their names."""
+    """One patch of the series ``series``: a file at the commit of the git pin so named, applied in the order of names."""
 
     series: str
     file: str

@@ -20,7 +20,7 @@ Lookup = Callable[[str], str | None]  # a host name -> its IPv4 address, or None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workers:
-    """Settings: which other hosts take part, and where things are on them."""
+    """Which other hosts take part, and where things are on them."""
 
     worker: str = setting(
         text, "", "ssh target of the worker (of several: separated by spaces, in rank order); empty: one host", change=Change.RUN

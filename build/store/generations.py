@@ -46,7 +46,7 @@ class Generation:
 
 
 def current(state_dir: Path, target: str) -> Generation:
-    """The generation that a launch takes; ``UsageError`` where nothing was built yet."""
+    """The generation that ``current`` names; ``UsageError`` where nothing was built yet. A launch takes :func:`chosen`."""
     link = _folder(state_dir, target) / CURRENT
     try:
         name = link.readlink()

@@ -1,9 +1,9 @@
 """The content-addressed store: ``<key>-<name>`` paths, each with its record ``<key>-<name>.json`` beside it.
 
 The record is written last: a path without a readable one is garbage, whatever it holds, and is made again where something needs
-it. Work happens in ``tmp/`` on the same file
-system; contents and folders are fsynced before the rename, and paths are read-only afterwards. Two processes that make the
-same artefact at once are both right: the second finds the first's record and drops its own work.
+it. Work happens in ``tmp/`` on the same file system; contents and folders are fsynced before the rename, and paths are read-only
+afterwards. Two processes that make the same artefact at once are both right: the second finds the first's record and drops its
+own work.
 """
 
 from __future__ import annotations

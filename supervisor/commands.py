@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from build.errors import GaveUp, LaunchFailed, Refused, TwinfoldError, UsageError
+from build.errors import GaveUp, Refused, TwinfoldError, UsageError
 from build.nodes.hosts import HEAD
 from build.settings import Sources
 from build.store import durable
 from supervisor import control, service, voice
 from supervisor.configuration import Configuration, configure, settings_of
+from supervisor.ends import error_of
 
 if TYPE_CHECKING:
     from supervisor.fleet.fleet import Fleet
@@ -358,10 +359,7 @@ def _leave(end: Mapping[str, Any]) -> int:
         raise TwinfoldError("the supervisor ended before it answered")
     code = int(end["exit"])
     if code:
-        kinds: dict[int, type[TwinfoldError]] = {3: Refused, 4: LaunchFailed, 5: GaveUp}
-        error = kinds.get(code, TwinfoldError)(str(end.get("error", "")))
-        error.exit_code = code
-        raise error
+        raise error_of(code, str(end.get("error", "")))
     if end.get("url"):
         print(f"serving at {end['url']}")
     return code

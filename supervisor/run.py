@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from types import FrameType
 from typing import Any
 
-from build.errors import GaveUp, LaunchFailed, Refused, TwinfoldError
+from build.errors import Refused
 from build.nodes.hosts import HEAD
 from build.settings import Sources
 from metrics.exporter import CannotListen, Exporter
@@ -22,6 +22,7 @@ from supervisor.api_key import make_own_key
 from supervisor.configuration import Configuration, changes, configure, overlaid
 from supervisor.control import Answers, ControlServer
 from supervisor.doctor.inquiry import inquire
+from supervisor.ends import error_of
 from supervisor.fleet.fleet import Fleet, fleet_for
 from supervisor.fleet.memory import far_meminfo
 from supervisor.gang import leftovers, ports
@@ -143,14 +144,14 @@ class Supervisor:
         """Adopt or remove what an earlier supervisor left."""
         one = blueprint(self._configuration)
         decision = leftovers.decide(self._runner.leftovers(), one.spec_hash)
-        for left in (one for one in decision.remove if one.alive and one.changed):
+        for left in (gone for gone in decision.remove if gone.alive and gone.changed):
             self._voice.say(f"{left.handle} is not as it was launched: {left.changed}: it is not taken over", "warning")
         if decision.remove:
             named = ", ".join(str(left.handle) for left in decision.remove)
             self._voice.say(f"removing what an earlier supervisor left: {named}", "warning")
             told = told_by(self._guard_hosts)
             leftovers.remove(self._runner, decision.remove, keeping(self._configuration), "left over", told)
-        forget_guards(self._guard_hosts, {one.handle.launch_id for one in decision.adopt})
+        forget_guards(self._guard_hosts, {left.handle.launch_id for left in decision.adopt})
         kept = decision.adopt[0].handle.launch_id if decision.adopt else ""
         service.release_other_roots(self._configuration.state_dir, kept)
         if not decision.adopt:
@@ -350,14 +351,7 @@ def serve(sources: Sources, voice: TextVoice, *, once: bool) -> None:
     finally:
         fleet.close()
     if finish.exit_code:
-        raise _error(finish)
-
-
-def _error(finish: Finish) -> TwinfoldError:
-    kinds = {3: Refused, 4: LaunchFailed, 5: GaveUp}
-    error = kinds.get(finish.exit_code, TwinfoldError)(finish.why)
-    error.exit_code = finish.exit_code
-    return error
+        raise error_of(finish.exit_code, finish.why)
 
 
 def _exporter(one: Configuration) -> Exporter:

@@ -17,7 +17,7 @@ from build.replication import far_lock, replicate
 from build.replication.bulk import Sender
 from build.replication.far_store import FarStore
 from build.replication.replica import Finding
-from build.replication.replicate import Replication, Report
+from build.replication.replicate import Replication, Report, Want
 from build.store.store import Store
 
 ASK_S = 15.0
@@ -57,9 +57,7 @@ class Replica:
             with far_lock.held(self.node, self._say):
                 far.set_root(root_name(), entries)
             self._rooted = entries
-        sender = Sender(self.node.destination, far.root, self._store.path)
-        alone = Replication(far, sender, self._say, lambda: far_lock.held(self.node, self._say))
-        return alone.run(replicate.wants(self._store, entries), thorough=thorough)
+        return self._to(far).run(replicate.wants(self._store, entries), thorough=thorough)
 
     def require(self, bundle: Bundle, platform: str) -> None:
         """``Refused`` where something is missing or damaged; nothing is copied."""
@@ -69,16 +67,12 @@ class Replica:
     def verify(self, bundle: Bundle, platform: str) -> tuple[Finding, ...]:
         """Read every byte of what is there and known here; findings that are not good."""
         far = self._far(bundle, platform)
-        known = [entry for entry in far.entries() if self._store.find(entry) is not None]
-        return tuple(found for found in replicate.verify(far, replicate.wants(self._store, known)) if not found.good)
+        return tuple(found for found in replicate.verify(far, self._known(far)) if not found.good)
 
     def repair(self, bundle: Bundle, platform: str) -> Report:
         """The same, and mend what is damaged."""
         far = self._far(bundle, platform)
-        known = [entry for entry in far.entries() if self._store.find(entry) is not None]
-        sender = Sender(self.node.destination, far.root, self._store.path)
-        alone = Replication(far, sender, self._say, lambda: far_lock.held(self.node, self._say))
-        return alone.run(replicate.wants(self._store, known), thorough=True)
+        return self._to(far).run(self._known(far), thorough=True)
 
     def collect(self, bundle: Bundle, platform: str, kept: Iterable[Bundle], *, dry_run: bool) -> tuple[str, ...]:
         """Remove what no kept bundle's ranks here need, and no root there names; the entries."""
@@ -105,6 +99,15 @@ class Replica:
     def close(self) -> None:
         """Let the connection go."""
         self.node.close()
+
+    def _to(self, far: FarStore) -> Replication:
+        """What brings entries there, alone at that store while it does."""
+        sender = Sender(self.node.destination, far.root, self._store.path)
+        return Replication(far, sender, self._say, lambda: far_lock.held(self.node, self._say))
+
+    def _known(self, far: FarStore) -> tuple[Want, ...]:
+        """What is there and has a record here."""
+        return replicate.wants(self._store, [entry for entry in far.entries() if self._store.find(entry) is not None])
 
     def _far(self, bundle: Bundle, platform: str, *, send_tool: bool = True) -> FarStore:
         return FarStore(self.node, self.tool(bundle, platform).program.under(self._store.root), send_tool=send_tool)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from build.errors import Refused
@@ -66,12 +66,11 @@ class Fleet:
     def _nodes(self) -> dict[str, Node]:
         return {name: worker.node for name, worker in self._workers.items()}
 
-    def prepare(self, one: Blueprint, cancelled: threading.Event, say: Say) -> None:
+    def prepare(self, one: Blueprint, cancelled: threading.Event) -> None:
         """Every worker at once; the first trouble in their order is raised when all are done.
 
         A launch that is no longer wanted waits for none of them: what was copied stays, and the next copy goes on from there.
         """
-        del say
         asked = [_Preparing(worker, one) for worker in self._workers.values()]
         for answer in asked:
             answer.wait(cancelled)
@@ -149,7 +148,7 @@ def _workers(one: Configuration, say: Say) -> list[Worker]:
     # without a generation nothing can be launched, and what is left on the workers is found all the same
     world = generation.bundle.world_size if generation else len(one.workers.worker.split()) + 1
     found = hosts(one.workers, world)
-    store = Path(one.state_dir / "store")
+    store = one.state_dir / "store"
     shared = one.storage.nfs_volume if one.storage.storage == "nfs" else ""
     return [
         Worker(host, one.workers.ssh_config, one.workers.prepare, store, say, shared=shared)

@@ -56,7 +56,7 @@ class Nodes(Protocol):
     def examine(self, one: Configuration, cancelled: threading.Event, say: Callable[[str, str], None]) -> Links:
         """Say what is wrong with the nodes, refuse what forbids a launch, and give the links that it will use."""
 
-    def prepare(self, one: Blueprint, cancelled: threading.Event, say: Callable[[str], None]) -> None:
+    def prepare(self, one: Blueprint, cancelled: threading.Event) -> None:
         """Make every node ready for its ranks, or refuse with the reason."""
 
     def prove(self, one: Configuration, links: Links, say: Callable[[str, str], None]) -> Links:

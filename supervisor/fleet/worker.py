@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from build.bundle import Bundle, ImageRef, needed
+from build.bundle import Bundle, ImageRef
 from build.errors import Refused
 from build.image.daemon import DockerDaemon
 from build.image.far_docker import FarDocker
@@ -62,12 +62,11 @@ class Worker:
         site = self.site()
         if self._shared:
             self._see(bundle, site)
-            return
-        if self._prepare == "0":
+        elif self._prepare == "0":
             self._replica.require(bundle, site.platform)
         else:
-            report = self._replica.fill(bundle, site.platform, thorough=self._prepare == "1")
-            self._say(told_report(report))
+            self._say(told_report(self._replica.fill(bundle, site.platform, thorough=self._prepare == "1")))
+        if self._shared or self._prepare != "0":
             self.node.run(["sh", "-c", MAKE_CACHE, "cache", str(site.cache)], ASK_S)
         self._image_id(self._image(bundle, site))
 
@@ -84,14 +83,9 @@ class Worker:
 
     def _see(self, bundle: Bundle, site: Site) -> None:
         """Read everything through the mount, which the node tool does in a container."""
-        if site.platform not in bundle.node_tool:
-            raise Refused(f"{self.host.name} is {site.platform}, and the bundle has no node tool for it: run `doit`")
-        entries = {entry for rank in self.host.ranks for entry in needed(bundle, rank)}
-        tool = self._image_id(bundle.node_tool[site.platform].image)
-        wanted = wants(Store(self._head_store), entries)
+        tool = self._image_id(self._replica.tool(bundle, site.platform).image)
+        wanted = wants(Store(self._head_store), self._replica.needed(bundle))
         shared.require(self.node, self.host.docker_socket, self._shared, tool, wanted)
-        self.node.run(["sh", "-c", MAKE_CACHE, "cache", str(site.cache)], ASK_S)
-        self._image_id(self._image(bundle, site))
 
     def _image(self, bundle: Bundle, site: Site) -> ImageRef:
         if site.platform not in bundle.image:

@@ -167,10 +167,10 @@ class Gang:
             one.check_store()
             if why := reserve_differs(one.configuration):
                 self._voice.say(why, "warning")
-            _check_world(one, self._board.state)
+            one.check_world(self._board.state.policy.world_size)
             one = replace(one, links=self._nodes.examine(one.configuration, launch.cancelled, self._voice.say))
             gate.check_ports(one)
-            self._nodes.prepare(one, launch.cancelled, self._voice.say)
+            self._nodes.prepare(one, launch.cancelled)
             if launch.cancelled.is_set():
                 return
             if one.gate_on_free:
@@ -344,13 +344,12 @@ class Gang:
         if not reason.evicts:  # what pressed a gang that memory ended may have been another program; the ladder answers it
             self._measured(launch)
         launch.meter = None
-        if launch.plan:
-            self._step_down(launch.plan, reason)
+        assert launch.plan is not None
+        self._step_down(launch.plan, reason)
         now = datetime.now(UTC)
         handles = launch.ranks.handles if launch.ranks else ()
         exits = dict(launch.ranks.exits) if launch.ranks else {}
         ended = logs.Ended(launch.launch_id, reason.value, detail, now, exits)
-        assert launch.plan is not None
         self._saver.add(Unsaved(launch.plan.blueprint.configuration, handles, ended))
         problem = self._saver.settle()
         how = tuple((rank, one.described) for rank, one in sorted(exits.items()))
@@ -393,14 +392,6 @@ def _status_text(state: State) -> str:
     """What `systemctl status` shows."""
     why = f" ({state.detail})" if state.detail and state.phase is not Phase.SERVING else ""
     return f"{state.phase.value}, launch {state.launch}{why}".replace("\n", " ")
-
-
-def _check_world(one: Blueprint, state: State) -> None:
-    if one.bundle.world_size != state.policy.world_size:
-        raise Refused(
-            f"generation {one.generation} has {one.bundle.world_size} ranks, this supervisor keeps {state.policy.world_size}:"
-            " `supervisor stop`, then `supervisor run`"
-        )
 
 
 def limits(configuration: Configuration) -> Limits:

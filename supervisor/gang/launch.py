@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from build.bundle import Bundle, StoreRef
-from build.errors import StoreDamaged, UsageError
+from build.errors import Refused, StoreDamaged, UsageError
 from build.nodes.hosts import HEAD, Host, hosts, nodes_of
 from build.store import generations
 from supervisor.configuration import Configuration
@@ -150,6 +150,14 @@ class Blueprint:
     def needs(self) -> Needs:
         """What its ranks need of a node's memory."""
         return Needs(self.configuration, self.bundle, self.known)
+
+    def check_world(self, world_size: int) -> None:
+        """``Refused`` where the generation has another number of ranks than the supervisor keeps."""
+        if self.bundle.world_size != world_size:
+            raise Refused(
+                f"generation {self.generation} has {self.bundle.world_size} ranks, this supervisor keeps {world_size}:"
+                " `supervisor stop`, then `supervisor run`"
+            )
 
     def node_plan(self, available_bytes: int, node: str = HEAD, context_tokens: int | None = None) -> NodePlan:
         """What the ranks of a node need: by what was measured at the context, else (and for None) by the figures."""

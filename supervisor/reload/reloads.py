@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from build.errors import Refused, TwinfoldError
+from build.errors import TwinfoldError
 from build.locks import lockfile
 from build.settings import Sources
 from supervisor.configuration import Configuration, configure
@@ -76,11 +76,7 @@ class Reloads:
         one, view = blueprint(wanted), self._board.view()
         one.commands(1)
         one.check_store()
-        if one.bundle.world_size != view.state.policy.world_size:
-            raise Refused(
-                f"generation {one.generation} has {one.bundle.world_size} ranks, this supervisor keeps"
-                f" {view.state.policy.world_size}: `supervisor stop`, then `supervisor run`"
-            )
+        one.check_world(view.state.policy.world_size)
         if view.serving is None or view.serving.bundle_entry == one.bundle_entry:
             return ()
         return (f"generation: {view.serving.generation} -> {one.generation} (current)",)

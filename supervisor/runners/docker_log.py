@@ -74,26 +74,22 @@ def parse_cursor(text: str) -> Cursor:
 
 def messages(parts: Iterable[bytes]) -> Iterator[Message]:
     """Every whole frame of a body that was asked for with time stamps. A cut-off last one is left out: it will come again."""
-    pending = b""
-    for part in parts:
-        pending += part
-        at = 0
-        while len(pending) - at >= HEADER_BYTES:
-            end = at + HEADER_BYTES + int.from_bytes(pending[at + 4 : at + HEADER_BYTES], "big")
-            if end > len(pending):
-                break
-            stamp, _, data = pending[at + HEADER_BYTES : end].partition(b" ")
+    for found in _frames(parts):
+        for stamp, _, data in (frame.partition(b" ") for frame in found):
             yield Message(stamp.decode("ascii", "replace"), data)
-            at = end
-        pending = pending[at:]
 
 
 def texts(parts: Iterable[bytes]) -> Iterator[bytes]:
     """The text of every whole frame of a body that was asked for without time stamps; the frames of a part are joined."""
+    yield from (b"".join(found) for found in _frames(parts) if found)
+
+
+def _frames(parts: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """What stands in the frames that each part ends."""
     pending = b""
     for part in parts:
         pending += part
-        at, found = 0, []
+        at, found = 0, list[bytes]()
         while len(pending) - at >= HEADER_BYTES:
             end = at + HEADER_BYTES + int.from_bytes(pending[at + 4 : at + HEADER_BYTES], "big")
             if end > len(pending):
@@ -101,8 +97,7 @@ def texts(parts: Iterable[bytes]) -> Iterator[bytes]:
             found.append(pending[at + HEADER_BYTES : end])
             at = end
         pending = pending[at:]
-        if found:
-            yield b"".join(found)
+        yield found
 
 
 def unread(found: Iterable[Message], cursor: Cursor) -> Iterator[tuple[Message, Cursor]]:

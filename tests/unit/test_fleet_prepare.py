@@ -50,7 +50,7 @@ def fleet(*workers: Slow) -> Fleet:
 
 
 def ready(one: Fleet, cancelled: threading.Event) -> None:
-    one.prepare(cast(Any, SimpleNamespace(bundle=None)), cancelled, print)
+    one.prepare(cast(Any, SimpleNamespace(bundle=None)), cancelled)
 
 
 def test_the_first_trouble_in_the_workers_order_is_raised_when_all_are_done() -> None:

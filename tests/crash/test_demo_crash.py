@@ -16,7 +16,8 @@ from build.graph.project import Project
 from build.settings import Places
 from build.store.store import Store
 from tests.testing import crashpoints
-from tests.testing.demo import CHECKOUT, IMAGES, built_store, doit
+from tests.testing.checkout import CHECKOUT
+from tests.testing.demo import IMAGES, built_store, doit
 
 pytestmark = pytest.mark.timeout(1800)
 LIMIT_S = 900

@@ -17,7 +17,7 @@ import pytest
 from build.store import generations, hashing, record, scratch, verify
 from build.store.store import Store
 from tests.testing import toy
-from tests.testing.demo import CHECKOUT
+from tests.testing.checkout import CHECKOUT
 
 # Every call of Linux that changes files, names or their attributes, and flock; whichever of them a run makes are cut at. A kill
 # before any other call leaves the same disk as one before the next of these. "?" is for what an older strace does not know.

@@ -10,7 +10,8 @@ import pytest
 
 from build.store import generations, roots
 from tests.testing import toy
-from tests.testing.demo import CHECKOUT, doit, environment
+from tests.testing.checkout import CHECKOUT
+from tests.testing.demo import doit, environment
 
 LIMIT_S = 120
 

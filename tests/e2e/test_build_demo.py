@@ -25,7 +25,8 @@ from build.locks.pins import Output
 from build.settings import Places
 from build.store import generations
 from build.store.store import Store
-from tests.testing.demo import CHECKOUT, IMAGES, built_store, cache_root, demo_state, doit
+from tests.testing.checkout import CHECKOUT
+from tests.testing.demo import IMAGES, built_store, cache_root, demo_state, doit
 
 pytestmark = pytest.mark.timeout(1800)
 NOOP_LIMIT_S = 5.0  # ten times the goal

@@ -21,7 +21,8 @@ from build.store.hashing import Entry
 from build.store.record import Made, record_of, to_json
 from build.store.store import Store
 from tests.testing import toy
-from tests.testing.demo import CHECKOUT, environment
+from tests.testing.checkout import CHECKOUT
+from tests.testing.demo import environment
 
 NAMES = {"code", "words", "shouted", "part", "initial", "bundle"}
 LIMIT_S = 120

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.testbed.bed import Testbed
-from tests.testing.demo import demo_state
-from tests.testing.fleet import NAME, SupervisedFleet, clear, containers, ranks_on, store
+from tests.testing.fleet import NAME, SupervisedFleet, containers, ranks_on, store, supervised_fleet
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(1500)]
 QUESTION = "What is 6 times 7? Answer with the number alone."
@@ -17,11 +16,8 @@ QUESTION = "What is 6 times 7? Answer with the number alone."
 
 @pytest.fixture
 def fleet(testbed: Testbed, tmp_path: Path) -> Iterator[SupervisedFleet]:
-    clear(testbed)
-    found = SupervisedFleet(testbed, demo_state(tmp_path), tmp_path)
-    yield found
-    found.close()
-    clear(testbed)
+    with supervised_fleet(testbed, tmp_path) as found:
+        yield found
 
 
 def test_rank_1_runs_on_the_worker_and_stop_leaves_only_store_and_images(fleet: SupervisedFleet, testbed: Testbed) -> None:

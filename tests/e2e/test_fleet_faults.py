@@ -11,7 +11,7 @@ from tests.testbed.bed import Testbed
 from tests.testbed.hosts import Host
 from tests.testing.demo import demo_state
 from tests.testing.edited import edited
-from tests.testing.fleet import SupervisedFleet, api, clear, containers, flip, ranks_on, store
+from tests.testing.fleet import SupervisedFleet, api, clear, containers, flip, ranks_on, store, supervised_fleet
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(1500)]
 QUESTION = "What is 6 times 7? Answer with the number alone."
@@ -19,11 +19,8 @@ QUESTION = "What is 6 times 7? Answer with the number alone."
 
 @pytest.fixture
 def fleet(testbed: Testbed, tmp_path: Path) -> Iterator[SupervisedFleet]:
-    clear(testbed)
-    found = SupervisedFleet(testbed, demo_state(tmp_path), tmp_path)
-    yield found
-    found.close()
-    clear(testbed)
+    with supervised_fleet(testbed, tmp_path) as found:
+        yield found
 
 
 def rank_file(worker: Host) -> Path:

@@ -17,8 +17,7 @@ from tests.testbed import readings
 from tests.testbed.bed import Testbed
 from tests.testbed.hosts import Host
 from tests.testbed.layout import LAN, RAIL0, RAIL1
-from tests.testing.demo import demo_state
-from tests.testing.fleet import SupervisedFleet, api, clear, containers, everything, guards
+from tests.testing.fleet import SupervisedFleet, api, containers, everything, guards, supervised_fleet
 from tests.testing.supervised import until
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(1500)]
@@ -31,17 +30,14 @@ SLOW_BYTES_PER_S = 32 << 10  # the guards' stream takes a tenth of it
 
 @pytest.fixture
 def fleet(testbed: Testbed, tmp_path: Path) -> Iterator[SupervisedFleet]:
-    clear(testbed)
     (worker,) = testbed.workers
     worker.set_meminfo()
     # ssh goes over the LAN here, so that the guards have two paths
     paths = {"fabric_peer": worker.plan.address(RAIL0), "worker": worker.plan.address(LAN), "worker_proc_root": worker.plan.proc}
-    found = SupervisedFleet(testbed, demo_state(tmp_path), tmp_path, **paths)
-    yield found
-    testbed.heal()
-    worker.set_meminfo()
-    found.close()
-    clear(testbed)
+    with supervised_fleet(testbed, tmp_path, **paths) as found:
+        yield found
+        testbed.heal()
+        worker.set_meminfo()
 
 
 def inspected(host: Host, container: str) -> dict[str, Any]:

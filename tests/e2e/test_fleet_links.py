@@ -14,21 +14,17 @@ from tests.testbed import network, readings
 from tests.testbed.bed import Testbed
 from tests.testbed.hosts import Host
 from tests.testbed.layout import RAIL0, RAIL1
-from tests.testing.demo import demo_state
-from tests.testing.fleet import SupervisedFleet, api, clear, containers, store
+from tests.testing.fleet import SupervisedFleet, api, containers, store, supervised_fleet
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(1500)]
 
 
 @pytest.fixture
 def fleet(testbed: Testbed, tmp_path: Path) -> Iterator[SupervisedFleet]:
-    clear(testbed)
     head = testbed.head.plan
     roots = {"proc_root": head.proc, "sys_root": head.sys, "worker_proc_root": "../proc", "worker_sys_root": "../sys"}
-    found = SupervisedFleet(testbed, demo_state(tmp_path), tmp_path, **roots)
-    yield found
-    found.close()
-    clear(testbed)
+    with supervised_fleet(testbed, tmp_path, **roots) as found:
+        yield found
     for host in testbed.hosts:
         readings.write(host.plan)
     testbed.heal()

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.testbed.bed import Testbed
-from tests.testing.demo import CHECKOUT, built_store, cache_root
+from tests.testing.checkout import CHECKOUT
+from tests.testing.demo import built_store, cache_root
 from tests.testing.fleet import STORE, clear, containers
 from tests.testing.supervised import until
 

@@ -13,7 +13,8 @@ import pytest
 
 from metrics.exporter import Exporter
 from tests.testing.browser import browser, minutes, pair
-from tests.testing.demo import CHECKOUT, demo_state
+from tests.testing.checkout import CHECKOUT
+from tests.testing.demo import demo_state
 from tests.testing.supervised import Supervised, kill
 
 PHONE = {"width": 390, "height": 844}

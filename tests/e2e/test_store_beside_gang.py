@@ -11,7 +11,8 @@ import pytest
 
 from build.store import generations, hashing, roots
 from build.store.store import Store
-from tests.testing.demo import CHECKOUT, demo_state, doit
+from tests.testing.checkout import CHECKOUT
+from tests.testing.demo import demo_state, doit
 from tests.testing.supervised import Supervised, exists, kill
 
 pytestmark = pytest.mark.timeout(1500)

@@ -17,8 +17,8 @@ from supervisor.runners import procid
 from supervisor.runners.procid import ProcessId
 from tests.testbed import network, processes
 from tests.testbed.layout import IPV6_PREFIX, NETWORKS, HostPlan, Layout
+from tests.testing.checkout import CHECKOUT
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 # Accounts: login name, uid, login shell. Those with uid 0 are root under another shell; ops may not use Docker.
 ACCOUNTS = (
     ("root", 0, "/bin/bash"),

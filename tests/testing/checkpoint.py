@@ -16,10 +16,10 @@ from build.artefacts.overlay import places
 from build.demo.safetensors import Tensor, write_file, write_json
 from build.locks import lockfile
 from build.locks.pins import FilePin, HubPin, Lock
+from tests.testing.checkout import CHECKOUT
 from tests.testing.hub import Content, Repo, blob_id, sha256
 from tests.testing.standin import demo
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 TARGET = "dsv41"
 QUESTION = "What is 6 times 7? Answer with the number alone."
 WISH = """kind = "checkpoint"

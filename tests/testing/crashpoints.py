@@ -29,8 +29,8 @@ from build.graph.processes import Finished
 from build.graph.project import Project
 from build.settings import Places
 from build.store.store import Store
+from tests.testing.checkout import CHECKOUT
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 POINTS = ("before the first write", "in mid-write", "before the rename", "before the JSON")
 BY_PROGRAMS = {PYTHON[0], rank_cache.BUILDER}  # builders whose output is written by a program that they run
 

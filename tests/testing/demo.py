@@ -15,8 +15,8 @@ from pathlib import Path
 from build.graph.project import Project
 from build.settings import Places
 from build.store import generations
+from tests.testing.checkout import CHECKOUT
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 BUILD_LIMIT_S = 900
 
 

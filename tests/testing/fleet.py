@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from build.image.docker_api import DockerApi, connect
 from tests.testbed.bed import Testbed
 from tests.testbed.hosts import Host
-from tests.testing.demo import CHECKOUT, environment
+from tests.testing.checkout import CHECKOUT
+from tests.testing.demo import demo_state, environment
 from tests.testing.supervised import Supervised
 
 NAME = "twinfold-fleet"
@@ -56,6 +59,18 @@ class SupervisedFleet(Supervised):
         argv = [sys.executable, "-c", ASK, f"http://127.0.0.1:{self.port}/v1", json.dumps(prompts)]
         done = self.bed.head.run(argv, folder=CHECKOUT, env=environment(self.state))
         return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@contextlib.contextmanager
+def supervised_fleet(testbed: Testbed, folder: Path, **settings: object) -> Iterator[SupervisedFleet]:
+    """A fleet's supervisor, not started yet, with nothing of others on the hosts; nothing of it is left on them either."""
+    clear(testbed)
+    fleet = SupervisedFleet(testbed, demo_state(folder), folder, **settings)
+    try:
+        yield fleet
+    finally:
+        fleet.close()
+        clear(testbed)
 
 
 def containers(host: Host) -> list[dict[str, Any]]:

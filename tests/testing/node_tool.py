@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from build.artefacts.toolchain import PROGRAM, TRIPLES, host, installed_root
+from tests.testing.checkout import CHECKOUT
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 SOURCES = CHECKOUT / "build/zig/node"
 CACHE = CHECKOUT / ".zig-cache/node-tool"
 NAME = "twinfold-node"

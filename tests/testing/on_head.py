@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.testbed.bed import Testbed
-
-CHECKOUT = Path(__file__).resolve().parents[2]
+from tests.testing.checkout import CHECKOUT
 
 
 def settings(testbed: Testbed, state: Path, **more: object) -> dict[str, str]:

@@ -28,10 +28,10 @@ from typing import Any, Self
 
 from build.artefacts import inputs
 from build.demo.trainer import CONTEXT_TOKENS, train
+from tests.testing.checkout import CHECKOUT
 
-ROOT = Path(__file__).resolve().parents[2]
-STANDIN = ROOT / "build" / "zig" / "standin"
-DEMO = ROOT / "build" / "demo"
+STANDIN = CHECKOUT / "build" / "zig" / "standin"
+DEMO = CHECKOUT / "build" / "demo"
 WORLDS = (1, 2, 4)
 NAME = "twinfold-demo"
 DEADLINE_S = 60.0
@@ -108,7 +108,7 @@ class Demo:
 def demo() -> Demo:
     """The demo's inputs, made when their sources are new."""
     packer_sources = [STANDIN / "src" / name for name in parts()["parts"]["tf-dsv41-rank-cache"]["sources"]]
-    made_from = [*DEMO.rglob("*.py"), *DEMO.rglob("*.txt"), ROOT / "build" / "artefacts" / "inputs.py", *packer_sources]
+    made_from = [*DEMO.rglob("*.py"), *DEMO.rglob("*.txt"), CHECKOUT / "build" / "artefacts" / "inputs.py", *packer_sources]
     return Demo(_cached("demo", made_from, _make_demo))
 
 
@@ -135,7 +135,7 @@ def _cache_folder() -> Path:
 def _cached(name: str, made_from: Sequence[Path], make: Callable[[Path], None]) -> Path:
     digest = hashlib.sha256()
     for path in sorted(made_from):
-        digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+        digest.update(str(path.relative_to(CHECKOUT)).encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
     folder = _cache_folder() / f"{name}-{digest.hexdigest()[:20]}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f"{name}.lock").open("w") as lock:

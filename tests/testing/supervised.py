@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from supervisor import control
-from tests.testing.demo import CHECKOUT, environment
+from tests.testing.checkout import CHECKOUT
+from tests.testing.demo import environment
 
 PATIENCE_S = 60.0
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from metrics.monitoring.alerts import ALERTS
-from tests.testing.demo import CHECKOUT
+from tests.testing.checkout import CHECKOUT
 
 GIB = 1 << 30
 pytestmark = pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not installed")

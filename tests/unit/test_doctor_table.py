@@ -18,10 +18,9 @@ from supervisor.doctor.findings import Action, Level
 from supervisor.doctor.links import Links
 from supervisor.gang.launch import blueprint
 from tests.testing.captures import PAIR, played
+from tests.testing.checkout import CHECKOUT
 from tests.testing.doctor_changes import CHANGES, HEALTHY
 from tests.testing.doctor_pair import Pair
-
-CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def test_the_healthy_pair_has_no_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ from metrics.monitoring.boards import BOARDS
 from metrics.monitoring.panels import Board, Panel, Query, Row
 from metrics.monitoring.promql import Unknown, check, names
 from metrics.monitoring.yamltext import dump
-from tests.testing.demo import CHECKOUT
+from tests.testing.checkout import CHECKOUT
 
 promtool = pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not installed")
 

@@ -37,7 +37,7 @@ from supervisor.status.view import (
     Serving,
     View,
 )
-from tests.testing.demo import CHECKOUT
+from tests.testing.checkout import CHECKOUT
 
 REF = StoreRef("0123-thing")
 BUNDLE = Bundle(

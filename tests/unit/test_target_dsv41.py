@@ -12,9 +12,9 @@ from build.graph import dsv41
 from build.graph.project import Project
 from build.locks import lockfile
 from build.settings import Places
+from tests.testing.checkout import CHECKOUT
 from tests.testing.demo import doit
 
-CHECKOUT = Path(__file__).parents[2]
 LOCK = CHECKOUT / "lockfiles" / "dsv41.lock.toml"
 
 

@@ -28,11 +28,6 @@ class Gpu:
     memory_free_bytes: int | None
     fields: Mapping[str, str]
 
-    @property
-    def unified_memory(self) -> bool:
-        """The GPU gives no memory of its own, so it uses the host's: ask the kernel for figures."""
-        return self.memory_total_bytes is None
-
 
 @dataclass(frozen=True, slots=True)
 class ComputeApp:
@@ -51,10 +46,6 @@ class ClockSection:
     pci_bus_id: str
     sm_mhz: float | None
     sm_max_mhz: float | None
-
-    def within_cap(self, cap_mhz: float, tolerance_mhz: float) -> bool | None:
-        """Whether the clock in use fits under a cap; None where it is not known. Max Clocks prove nothing."""
-        return None if self.sm_mhz is None else self.sm_mhz <= cap_mhz + tolerance_mhz
 
 
 def gpus(text: str) -> tuple[Gpu, ...]:

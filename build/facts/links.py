@@ -68,11 +68,6 @@ def routes(lines: Iterable[str]) -> tuple[Route, ...]:
     return tuple(found)
 
 
-def by_name(devices: Iterable[Netdev]) -> dict[str, Netdev]:
-    """The devices by their names."""
-    return {one.name: one for one in devices}
-
-
 def _rows(text: str, command: str) -> list[dict[str, Any]]:
     try:
         rows = json.loads(text)

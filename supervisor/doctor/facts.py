@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from build.facts import (
     ClockSection,
@@ -38,6 +38,7 @@ from build.facts import (
 from supervisor.doctor.script import Section
 
 T = TypeVar("T")
+Text = Callable[[str], str]  # a section's content by its name
 NOTHING = Section("", 127)
 
 
@@ -104,39 +105,67 @@ class NodeFacts:
 def read(name: str, found: Mapping[str, Section], read_at_s: float | None = None) -> NodeFacts:
     """The facts of one node. ``read_at_s`` is the head's clock when the node had answered."""
 
-    def get(key: str) -> Section:
-        return found.get(key, NOTHING)
+    def text(key: str) -> str:
+        return found.get(key, NOTHING).text
 
-    said = system(get("system.txt").text, get("end.txt").text.strip())
+    said = system(text("system.txt"), text("end.txt").strip())
     ended_s = said.time_end_s
-    stored = get("store.txt").text.splitlines()
-    apps = get("nvidia-smi-apps.csv").text
     return NodeFacts(
         name=name,
         system=said,
-        memory=_or_none(meminfo, get("meminfo").text),
-        netdevs=_or_none(netdevs, get("ip-addr.json").text) or (),
-        routes=routes(get("ip-route.jsonl").text.splitlines()),
-        rdma=rdma_devices(get("infiniband.txt").text),
-        active_mtus=active_mtus(get("ibv_devinfo.txt").text),
-        gpus=gpus(get("nvidia-smi.csv").text),
-        clocks=clock_sections(get("nvidia-smi-clock.txt").text),
-        apps=compute_apps("\n".join(line for line in apps.splitlines() if not line.startswith("@owner "))),
-        owners=tuple(_owners(apps.splitlines())),
-        has_smi=get("nvidia-smi.csv").status == 0,
-        docker=docker_info(get("docker-info.json").text),
+        memory=_or_none(meminfo, text("meminfo")),
+        has_smi=found.get("nvidia-smi.csv", NOTHING).status == 0,
         docker_said=_docker_said(found.get("docker-info.json")),
-        containers=containers(get("docker-ps.jsonl").text),
-        volume=volume(get("docker-volume.json").text),
-        images=_or_none(layers, get("docker-images.json").text) or frozenset(),
-        places=places(get("df.txt").text.splitlines()),
-        exports=get("exports").text,
-        udp_ports=udp_ports(get("udp.txt").text),
-        present=frozenset(line for line in stored if " " not in line),
-        tool=next((line.removeprefix("tool ") for line in stored if line.startswith("tool ")), ""),
-        ping="ping yes" in stored,
         skew_s=None if ended_s is None or read_at_s is None else ended_s - read_at_s,
+        exports=text("exports"),
+        udp_ports=udp_ports(text("udp.txt")),
+        **_ports(text),
+        **_gpus(text),
+        **_docker(text),
+        **_disks(text),
     )
+
+
+def _ports(text: Text) -> dict[str, Any]:
+    """Network devices, ways to the peers, RDMA devices."""
+    return {
+        "netdevs": _or_none(netdevs, text("ip-addr.json")) or (),
+        "routes": routes(text("ip-route.jsonl").splitlines()),
+        "rdma": rdma_devices(text("infiniband.txt")),
+        "active_mtus": active_mtus(text("ibv_devinfo.txt")),
+    }
+
+
+def _gpus(text: Text) -> dict[str, Any]:
+    """GPUs, their clocks, and who computes on them."""
+    apps = text("nvidia-smi-apps.csv").splitlines()
+    return {
+        "gpus": gpus(text("nvidia-smi.csv")),
+        "clocks": clock_sections(text("nvidia-smi-clock.txt")),
+        "apps": compute_apps("\n".join(line for line in apps if not line.startswith("@owner "))),
+        "owners": tuple(_owners(apps)),
+    }
+
+
+def _docker(text: Text) -> dict[str, Any]:
+    """What the daemon says of itself, its containers, a volume and images."""
+    return {
+        "docker": docker_info(text("docker-info.json")),
+        "containers": containers(text("docker-ps.jsonl")),
+        "volume": volume(text("docker-volume.json")),
+        "images": _or_none(layers, text("docker-images.json")) or frozenset(),
+    }
+
+
+def _disks(text: Text) -> dict[str, Any]:
+    """File systems, what the store holds, and what can send full-size packets."""
+    stored = text("store.txt").splitlines()
+    return {
+        "places": places(text("df.txt").splitlines()),
+        "present": frozenset(line for line in stored if " " not in line),
+        "tool": next((line.removeprefix("tool ") for line in stored if line.startswith("tool ")), ""),
+        "ping": "ping yes" in stored,
+    }
 
 
 def _or_none(reader: Callable[[str], T], text: str) -> T | None:

@@ -20,7 +20,8 @@ from build.store import generations
 from build.store.generations import Generation
 from build.store.store import Store
 from supervisor.configuration import Configuration
-from supervisor.doctor.links import Indexes, Wish
+from supervisor.doctor.gids import Indexes
+from supervisor.doctor.links import Wish
 from supervisor.doctor.nfs import Export
 from supervisor.doctor.rules import NodeWish, Wanted
 from supervisor.doctor.script import Query

@@ -7,19 +7,16 @@ range of addresses.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Address, IPv4Network
 
 from build.facts import RdmaDevice, fitting_mtu
-from build.facts.rdma import PATH_MTUS, V2
+from build.facts.rdma import PATH_MTUS
 from supervisor.doctor.facts import NodeFacts
-from supervisor.doctor.findings import Action, Finding, Level, error, note, warning
-from supervisor.doctor.rails import End, Peer, Rail, covering, find
+from supervisor.doctor.findings import Action, Finding, Level, error, warning
+from supervisor.doctor.gids import Indexes, indexes_differ, moved, no_gid, node_local, not_taken
+from supervisor.doctor.rails import End, Peer, Rail, find
 from supervisor.engine.contract import NodeLocal
-
-ENGINE_INDEX = 5  # what early builds of the engine's own RDMA always take
-Indexes = Mapping[str, Mapping[str, int]]  # node -> RDMA device -> GID index
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +88,8 @@ def judge(head: NodeFacts, peers: Sequence[Peer], wish: Wish, before: Indexes) -
     if limit > 1:
         findings += _missing_twins(found.rails, facts)
     for node in facts if wish.gid == "each" else ():  # where one index is taken, other ones were judged rail by rail
-        findings += _indexes(links.ends(node.name), node)
-    findings += _moved(links.indexes(), before, {node.name: node.label for node in facts})
+        findings += indexes_differ(links.ends(node.name), node)
+    findings += moved(links.indexes(), before, {node.name: node.label for node in facts})
     if wish.rdma and not any(end.rdma for rail in kept for end in rail.ends):
         findings.append(_no_rdma(head))
     return replace(links, findings=(*found.findings, *findings))
@@ -103,25 +100,11 @@ def _kept(rails: Sequence[Rail], wish: Wish) -> tuple[tuple[Rail, ...], list[Fin
     kept: list[Rail] = []
     findings: list[Finding] = []
     for rail in rails:
-        troubles = [*_rail_troubles(rail, wish), *_index_troubles(rail, kept, wish)]
+        troubles = [*_rail_troubles(rail, wish), *(_droppable(rail, wish, one) for one in not_taken(rail, kept, wish.gid))]
         findings += troubles
         if rail.up and not any(one.action is Action.DROP_RAIL for one in troubles):
             kept.append(rail)
     return tuple(kept), findings
-
-
-def node_local(ends: Iterable[End]) -> NodeLocal:
-    """Settings of a node from its ends of the rails in use, the first rail's first."""
-    ends = tuple(ends)
-    with_rdma = [end for end in ends if end.rdma]
-    indexes = {end.gid.index for end in with_rdma if end.gid}
-    one = len(indexes) == 1 and all(end.gid for end in with_rdma)
-    return NodeLocal(
-        rdma_devices=tuple(end.rdma.name for end in with_rdma if end.rdma),
-        gid_index=indexes.pop() if one else None,
-        address_range="" if one else covering(end.address for end in with_rdma),
-        socket_ifname=ends[0].netdev.name if ends else "",
-    )
 
 
 def probe_findings(links: Links, probed: Iterable[Probed], wish: Wish) -> Links:
@@ -143,20 +126,8 @@ def _rail_troubles(rail: Rail, wish: Wish) -> Iterator[Finding]:
         yield _droppable(rail, wish, _mtu_differs(rail))
     for end in rail.ends:
         if end.rdma and not end.gid:
-            yield _droppable(rail, wish, _no_gid(rail, end))
+            yield _droppable(rail, wish, no_gid(rail, end))
         yield from _low_mtu(end)
-
-
-def _index_troubles(rail: Rail, before: Sequence[Rail], wish: Wish) -> Iterator[Finding]:
-    """Ends whose GID index the engine's own RDMA cannot be told, given the rails that are used already."""
-    for end in rail.ends if rail.up and wish.gid != "each" else ():
-        if end.rdma is None or end.gid is None:
-            continue
-        others = (one for other in before for one in other.ends if one.node == end.node)
-        first = next((one.gid.index for one in others if one.gid), end.gid.index)
-        takes = ENGINE_INDEX if wish.gid == "fixed" else first
-        if end.gid.index != takes:
-            yield _droppable(rail, wish, _index_not_taken(rail, end, takes, fixed=wish.gid == "fixed"))
 
 
 def _droppable(rail: Rail, wish: Wish, finding: Finding) -> Finding:
@@ -187,33 +158,6 @@ def _mtu_differs(rail: Rail) -> Finding:
         "small messages pass and large transfers hang",
         f"set {most} on {low.node} ({low.netdev.name}), in /etc/netplan too",
         f"sudo ip link set {low.netdev.name} mtu {most}",
-    )
-
-
-def _no_gid(rail: Rail, end: End) -> Finding:
-    device = end.rdma.name if end.rdma else ""
-    return error(
-        "no_v2_gid",
-        end.node,
-        f"{end.node}: {device} has no RoCE v2 GID of {end.address} ({end.netdev.name}, {rail.name})",
-        "RDMA cannot use that device",
-        "take the port down and up again, then look at the table",
-        f"sudo ip link set {end.netdev.name} down && sudo ip link set {end.netdev.name} up && show_gids {device}",
-    )
-
-
-def _index_not_taken(rail: Rail, end: End, takes: int, *, fixed: bool) -> Finding:
-    assert end.rdma is not None
-    assert end.gid is not None
-    why = "this engine always takes that index" if fixed else "this engine takes one index for all devices of a node"
-    return error(
-        "gid_index_not_taken",
-        end.node,
-        f"{end.node}: the RoCE v2 GID of {end.address} is at index {end.gid.index} of {end.rdma.name} ({rail.name}),"
-        f" and the engine would use {takes}",
-        f"{why}, so its own RDMA would use another address",
-        "take the ports of that node down and up again, set rails = 1 or auto, or engine_gid = each if the engine finds them",
-        f"show_gids {end.rdma.name}",
     )
 
 
@@ -268,51 +212,6 @@ def _missing_twin(node: NodeFacts, device: RdmaDevice, twin: RdmaDevice, *, up: 
         f"give {twin.netdev} an address in a network of its own on both nodes (/etc/netplan), and bring it up",
         f"ip addr show {twin.netdev}",
     )
-
-
-def _indexes(ends: Sequence[End], node: NodeFacts) -> Iterator[Finding]:
-    """Notes where no single index fits, and where NCCL would meet another address first."""
-    local = node_local(ends)
-    if not local.rdma_devices or local.gid_index is not None or any(end.rdma and not end.gid for end in ends):
-        return
-    means = f"no index is passed; NCCL gets RoCE v2 and the range {local.address_range}"
-    fronts = [(end, address) for end in ends for address in _in_front(end, IPv4Network(local.address_range))]
-    for end, address in fronts:
-        yield note(
-            "gid_address_in_front",
-            node.name,
-            f"{node.label}: {end.netdev.name} has {address} beside {end.address}, at a lower GID index",
-            f"{means}, and NCCL may take that address on this device",
-            "remove it if it is an old one",
-            f"sudo ip addr del {address}/{end.inet.network.prefixlen} dev {end.netdev.name}",
-        )
-    if not fronts:
-        shown = ", ".join(f"{end.rdma.name} {end.gid.index}" for end in ends if end.rdma and end.gid)
-        found = f"{node.label}: the GID index differs by device ({shown})"
-        yield note("gid_index_differs", node.name, found, means, "nothing to do")
-
-
-def _in_front(end: End, reach: IPv4Network) -> tuple[str, ...]:
-    """Other addresses of the device that the range holds too, at lower indexes than the right one."""
-    gids = end.rdma.gids if end.rdma and end.gid else ()
-    last = end.gid.index if end.gid else 0
-    others = (g.address for g in gids if g.version == V2 and g.index < last and g.address not in {"", end.address})
-    return tuple(dict.fromkeys(address for address in others if IPv4Address(address) in reach))
-
-
-def _moved(now: Indexes, before: Indexes, labels: Mapping[str, str]) -> Iterator[Finding]:
-    for node, devices in now.items():
-        for device, index in devices.items():
-            old = before.get(node, {}).get(device)
-            if old is not None and old != index:
-                yield note(
-                    "gid_index_moved",
-                    node,
-                    f"{labels.get(node, node)}: the GID index of {device} moved from {old} to {index} since the last launch",
-                    "the new one is used",
-                    "nothing to do",
-                    action=Action.USE_NEW,
-                )
 
 
 def _no_rdma(head: NodeFacts) -> Finding:

@@ -18,8 +18,9 @@ from supervisor.configuration import Configuration
 from supervisor.doctor.collect import collect
 from supervisor.doctor.examine import Examination, live
 from supervisor.doctor.findings import Action, Finding, Level, refusing, warned
+from supervisor.doctor.gids import Indexes
 from supervisor.doctor.inquiry import INDEXES, Inquiry, inquire
-from supervisor.doctor.links import Indexes, Links, probe_findings
+from supervisor.doctor.links import Links, probe_findings
 from supervisor.doctor.probe import probe
 from supervisor.fleet import shared
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +14,7 @@ from supervisor.doctor.facts import NodeFacts, read
 from supervisor.doctor.findings import Action, Level
 from supervisor.doctor.links import Links, Probed, Wish, judge, probe_findings
 from supervisor.doctor.rails import Peer, covering, find, not_an_address, off_the_link
-from supervisor.doctor.script import Section
+from supervisor.doctor.script import Query, Section, command, sections
 from tests.testing.cases import case
 
 GIDS = case("roce-gid-differs-per-device")
@@ -306,6 +308,30 @@ def test_the_roce_mtu_that_a_link_carries(mtu: int, fits: int) -> None:
 )
 def test_the_range_is_the_smallest_that_holds_all(addresses: list[str], want: str) -> None:
     assert covering(addresses) == want
+
+
+def read_here(sys: Path) -> NodeFacts:
+    """What the one script reads of this machine, with RDMA devices out of a tree of files."""
+    done = subprocess.run(command(Query("/nowhere", sys_root=str(sys))), capture_output=True, text=True, check=True)
+    return read("head", sections(done.stdout))
+
+
+def test_a_sysfs_tree_is_read_by_the_script(tmp_path: Path) -> None:
+    port = tmp_path / "class/infiniband/rocep1s0f1/ports/1"
+    (port / "gids").mkdir(parents=True)
+    (port / "state").write_text("4: ACTIVE\n")
+    (port / "gids/3").write_text(gid("192.0.2.1") + "\n")
+    for name, content in (("types", "RoCE v2\n"), ("ndevs", "enp1s0f1np1\n")):
+        (port / "gid_attrs" / name).mkdir(parents=True)
+        (port / "gid_attrs" / name / "3").write_text(content)
+    (device,) = read_here(tmp_path).rdma
+    found = device.gid_of("192.0.2.1")
+    assert device.active
+    assert found is not None
+    assert (found.index, found.netdev) == (3, "enp1s0f1np1")
+    bare = read_here(tmp_path / "nowhere")
+    assert bare.rdma == ()
+    assert bare.memory is not None
 
 
 def test_virtual_and_automatic_addresses_are_no_rails() -> None:

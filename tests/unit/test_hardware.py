@@ -49,7 +49,7 @@ def test_a_gb10_tells_clock_power_and_temperature_and_no_memory(tmp_path: Path) 
     assert seen.gpus is not None
     (gpu,) = seen.gpus
     assert (gpu.sm_mhz, gpu.sm_max_mhz, gpu.power_w, gpu.temperature_c, gpu.utilization_percent) == (2190, 3003, 80.52, 61, 97)
-    assert gpu.unified_memory
+    assert gpu.memory_total_bytes is None
     assert throttles(gpu) == {reason: reason == "power cap" for reason in REASONS.values()}
 
 

@@ -79,6 +79,7 @@ class Supervisor:
             guards=self._guards,
             rungs=self._rungs,
             notify=lambda line: notify(sources.environ, line),
+            forget_guards=lambda: forget_guards(self._guard_hosts),
         )
         self._loop = Loop(self._state, self._gang, beat=self._board.beat)
         self._finished = threading.Event()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.soak.clients import enter_network
 from bench.soak.fault import Act
-from bench.soak.rig import SETTINGS, LaunchSeen, Rig
+from bench.soak.rig import SETTINGS, LaunchSeen, Rig, until
 from supervisor.runners import procid
 from tests.testbed import daemons, network, processes, readings
 from tests.testbed.hosts import Host, signal_to
@@ -103,6 +103,14 @@ def cut(rig: Rig, _hit: LaunchSeen) -> None:
     """Every cable of the worker out: rails and LAN."""
     for one in NETWORKS:
         rig.worker.link(one, up=False)
+
+
+def cut_in_the_launch(rig: Rig, hit: LaunchSeen) -> None:
+    """Rank 1 dies, and every cable of the worker goes out in the middle of the launch that follows."""
+    signal_rank(1, signal.SIGKILL)(rig, hit)
+    until(lambda: rig.status().get("state") == "launching", 60.0, 0.01)
+    time.sleep(rig.chance.uniform(0.0, 2.0))
+    cut(rig, hit)
 
 
 def one_rail_down(rig: Rig, _hit: LaunchSeen) -> None:

@@ -71,6 +71,10 @@ KINDS: tuple[Fault, ...] = (
         name="worker's packets lost on every path", inject=acts.drop_silently(*NETWORKS), heal=acts.mend_cables,
         hold_s=(14.0, 18.0), expect=BACK, reasons=APART, quick=False,
     ),
+    Fault(
+        name="link cut in the middle of a launch", inject=acts.cut_in_the_launch, heal=acts.mend_cables, hold_s=(12.0, 16.0),
+        expect=BACK, reasons=EXIT, quick=False,
+    ),
     Fault(name="link slow", inject=acts.slow_link, heal=acts.mend_cables, hold_s=(3.0, 6.0), expect=ON),
     Fault(name="link lossy", inject=acts.lossy, heal=acts.mend_cables, hold_s=(4.0, 8.0), expect=ON),
     Fault(name="link flapping", inject=acts.flap, heal=acts.mend_cables, expect=EITHER, reasons=APART, quick=False),

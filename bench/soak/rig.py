@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,28 +87,37 @@ class Rig:
         self.bed, self.folder, self.chance = bed, folder, random.Random(seed)  # noqa: S311 - spreads faults, guards nothing
         (self.worker,) = bed.workers
         self.head = bed.head
-        clear(bed)
+        self._ends = contextlib.ExitStack()  # what was made is taken away again, also where the rest cannot be
+        try:
+            self._make(seed, settings)
+        except BaseException:
+            self._ends.close()
+            raise
+
+    def _make(self, seed: int, settings: Mapping[str, object]) -> None:
+        clear(self.bed)
+        self._ends.callback(self.reset_readings)
         self.reset_readings()
-        volume = folder / "volume"
-        self.disk = HeadVolume(self.head, folder / "volume.img", volume, STATE_MIB)
+        volume = self.folder / "volume"
+        self.disk = HeadVolume(self.head, self.folder / "volume.img", volume, STATE_MIB)
+        self._ends.callback(self.disk.close)
+        self._ends.callback(clear, self.bed)
         self.far_disk = WorkerVolume(self.worker, STORE, STORE_MIB)
-        self.clock = Clock(folder)
-        self.gang = SoakedFleet(bed, demo_state(volume), folder, **{**_settings(bed), **settings})
+        self._ends.callback(self.far_disk.close)
+        self.clock = Clock(self.folder)
+        self.gang = SoakedFleet(self.bed, demo_state(volume), self.folder, **{**_settings(self.bed), **settings})
+        self._ends.callback(self.gang.close)
+        self._ends.callback(self.bed.heal)
         del self.gang.env["TWINFOLD_MIN_AVAIL_GIB"]
         self.gang.env |= self.clock.environment
         self.write_settings(SETTINGS)
         self.gang.start().wait_ready()
         self.load = Load(network.NETNS / self.head.name, self.gang.port, CLIENTS, seed)
+        self._ends.callback(self.load.close)
 
     def close(self) -> None:
-        """End the clients, the gang and the volumes; the testbed stays."""
-        self.load.close()
-        self.bed.heal()
-        self.gang.close()
-        self.far_disk.close()
-        clear(self.bed)
-        self.disk.close()
-        self.reset_readings()
+        """End the clients, the gang and the volumes, in this order; the testbed stays."""
+        self._ends.close()
 
     def write_settings(self, text: str) -> None:
         """Replace config.toml."""

@@ -20,7 +20,7 @@ from supervisor.configuration import Configuration
 from supervisor.engine import progress as progress_
 from supervisor.engine.probes import Endpoint, ProbeFailed, read_api_key, smoke
 from supervisor.fleet.site import Nodes
-from supervisor.gang import gate, logs, measuring
+from supervisor.gang import gate, leftovers, logs, measuring
 from supervisor.gang.board import Board
 from supervisor.gang.launch import Blueprint, Plan, blueprint, fresh_s
 from supervisor.gang.rungs import Rungs
@@ -85,6 +85,7 @@ class Gang:
         guards: Guards | None = None,
         rungs: Rungs | None = None,
         notify: Callable[[str], None] = lambda _line: None,
+        forget_guards: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._runner, self._board, self._post, self._voice = runner, board, post, voice
@@ -93,6 +94,7 @@ class Gang:
         self._rungs = rungs
         self._evicted_s: float | None = None
         self._saver = Saver(runner, self._guards, self._keeping)
+        self._forget_guards = forget_guards
         self._unsent: dict[int, str] = {}
         self._launch = Launch(0)
         self._holding = threading.Lock()
@@ -162,6 +164,7 @@ class Gang:
         try:
             if problem := self._saver.settle():
                 raise Refused(problem)
+            self._sweep()
             one = self._on_its_rung(blueprint(self._configure()))
             one = replace(one, known=settled(one.known))
             one.check_store()
@@ -191,6 +194,16 @@ class Gang:
             f" {one.bundle.world_size} ranks, context {plan.context_tokens}"
         )
         self._post(machine.GatePassed(self._clock(), launch.number))
+
+    def _sweep(self) -> None:
+        """No launch is left by now, so that whatever is found must go before another: a rank whose start was ordered over a link
+        that broke may run, and nobody was told.
+        """
+        found = self._runner.leftovers()
+        if found:
+            self._voice.say("removing what was left behind: " + ", ".join(str(one.handle) for one in found), "warning")
+            leftovers.remove(self._runner, found, keeping(self._configure()), "left over")
+        self._forget_guards()
 
     def _on_its_rung(self, one: Blueprint) -> Blueprint:
         return replace(one, ladder=self._rungs.ladder) if self._rungs else one

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.runners.process import ProcessRunner
+from tests.contract.test_runner_process import FOREVER, spec
 from tests.testing.demo import demo_state
 from tests.testing.supervised import Supervised, exists, kill, until
 
@@ -169,3 +171,17 @@ def test_a_gang_without_a_supervisor_can_be_stopped(gang: Supervised) -> None:
     assert gang.pids() == {}
     assert not any((gang.state / "run" / "roots").iterdir())
     assert gang.command("stop").stdout == "nothing runs\n"
+
+
+def test_a_rank_that_nobody_was_told_of_is_ended_and_its_log_saved_before_the_next_launch(gang: Supervised) -> None:
+    """As one whose start was ordered over a link that broke before the answer."""
+    gang.start().wait_ready()
+    ranks = gang.pids()
+    runner = ProcessRunner(gang.state / "run")
+    stray = runner.start(spec(f"echo hello; {FOREVER}"))
+    kill(ranks[1])
+    gang.wait_ready(times=2)
+    assert runner.poll(stray) is not None
+    assert "removing what was left behind: rank 0 of launch" in gang.err
+    assert any(stray.launch_id in name and name.endswith("rank0.log.gz") for name in gang.logs())
+    assert gang.pids().keys() == {0, 1}

@@ -55,8 +55,8 @@ def _finding(one: Finding) -> list[str]:
 
 
 def _last(found: Examination) -> str:
-    counts = [sum(one.level.value == level for one in found.findings) for level in ("error", "warning", "note")]
-    said = f"{counts[0]} errors, {counts[1]} warnings, {counts[2]} notes"
+    counts = {level.value: sum(one.level is level for one in found.findings) for level in Level}
+    said = ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts.items())
     return f"a launch is refused: {said}" if found.forbidden else f"nothing forbids a launch: {said}"
 
 

@@ -73,7 +73,8 @@ def hold_root(state_dir: Path, launch_id: str, bundle_entry: str) -> None:
 
 def release_root(state_dir: Path, launch_id: str) -> None:
     """Give the launch's bundle up to ``doit gc``; nothing where it was not held."""
-    (state_dir / "run" / "roots" / f"{launch_id}.json").unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # where there can be none, none is held
+        (state_dir / "run" / "roots" / f"{launch_id}.json").unlink()
 
 
 def release_other_roots(state_dir: Path, launch_id: str) -> None:

@@ -61,6 +61,7 @@ class Launch:
     launch_id: str = ""
     plan: Plan | None = None
     meter: Meter | None = None
+    measure: measuring.MeasureWatch | None = None
     ranks: RankWatch | None = None
     engine: EngineWatch | None = None
 
@@ -156,8 +157,9 @@ class Gang:
     def close(self) -> None:
         """Stop watching. Ranks are left as they are."""
         self._launch.cancelled.set()
+        stop_all([self._launch.engine, self._launch.measure])
         self._measured(self._launch)
-        stop_all([self._launch.engine, self._launch.ranks])
+        stop_all([self._launch.ranks])
         self._guards.close()
 
     def _gate(self, launch: Launch) -> None:
@@ -338,7 +340,8 @@ class Gang:
         )
         if launch.meter:
             launch.meter.loaded()
-        self._work(self._measured, launch)
+        launch.measure = measuring.MeasureWatch(lambda: self._measured(launch), launch.number)
+        launch.measure.start()
         launch.engine.start()
         self._voice.ready(one.served_name, one.url)
         self._notify("READY=1")
@@ -353,7 +356,7 @@ class Gang:
         self._board.set_fresh(fresh_s(probes))
 
     def _collect(self, launch: Launch, reason: machine.Reason, detail: str) -> None:
-        stop_all([launch.engine, launch.ranks])
+        stop_all([launch.engine, launch.measure, launch.ranks])
         if not reason.evicts:  # what pressed a gang that memory ended may have been another program; the ladder answers it
             self._measured(launch)
         launch.meter = None

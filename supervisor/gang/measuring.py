@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from supervisor.gang.launch import Plan
 from supervisor.gang.takings import Meter, Takings
+from supervisor.gang.watchers import Watcher
 from supervisor.memory.measured import Took
 
 
@@ -30,3 +31,18 @@ def keep(
             takings.keep(one.bundle_entry, new)
             found.append(new)
     return tuple(found)
+
+
+class MeasureWatch(Watcher):
+    """Keeps what a serving gang takes, now and then: a supervisor that is lost tells nobody at its end."""
+
+    PERIOD_S = 60.0
+
+    def __init__(self, keep_now: Callable[[], None], launch: int) -> None:
+        super().__init__(f"measure-{launch}")
+        self._keep_now = keep_now
+
+    def _watch(self) -> None:
+        self._keep_now()
+        while not self._stopped.wait(self.PERIOD_S):
+            self._keep_now()

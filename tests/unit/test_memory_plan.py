@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from build.settings import Sources
 from build.units import GIB
+from supervisor.configuration import configure
 from supervisor.memory.figures import published
+from supervisor.memory.needs import RESERVE, reserve_differs
 from supervisor.memory.plan import NodePlan
 from supervisor.memory.report import Asked, as_text, report
 
@@ -49,3 +53,14 @@ def test_every_node_has_a_table_and_every_setting_its_origin() -> None:
 def test_what_would_change_a_refusal_is_said() -> None:
     found = report(Asked(655360, WINDOW, 4 * GIB, 4.0, SETTINGS), lambda _: (head(100),))
     assert "more must be available" in as_text(found)
+
+
+@pytest.mark.parametrize(
+    ("given", "floor", "said"), [("6", "4", True), ("4.0", "4", False), (None, "4", False), ("much", "4", True)]
+)
+def test_an_engine_reserve_that_is_not_the_floor_is_told(given: str | None, floor: str, said: bool, tmp_path: Path) -> None:
+    environ = {} if given is None else {RESERVE: given}
+    one = configure(Sources(None, {"TWINFOLD_STATE_DIR": str(tmp_path), **environ}, {"min_avail_gib": float(floor)}))
+    told = reserve_differs(one)
+    assert bool(told) is said
+    assert not said or (f"{RESERVE} = {given}" in told and "4 GiB" in told)

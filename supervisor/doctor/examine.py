@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from build.nodes.hosts import HEAD
+from build.nodes.hosts import HEAD, Host, hosts
 from build.nodes.node import Node
 from build.units import gib
 from supervisor.doctor import folder, links, nfs, rules
@@ -64,11 +64,21 @@ def told(inquiry: Inquiry, raws: Mapping[str, Raw], probe: Probing = lambda *_: 
 def from_folder(inquiry: Inquiry, where: Path) -> Examination:
     """Judge captured outputs. The nodes are those of the folder, whatever the settings name, and so are their stores' places."""
     facts = tuple(raw.facts(name) for name, raw in folder.load(where).items())
-    stores = {one.name: one.places[0].path for one in facts if one.places}  # a store's place is asked for first
-    inquiry = replace(inquiry, hosts=tuple(replace(host, store=stores.get(host.name, host.store)) for host in inquiry.hosts))
+    inquiry = replace(inquiry, hosts=_hosts_of(inquiry, facts))
     probed = folder.load_probed(where)
     found = links.probe_findings(_links(inquiry, {one.name: one for one in facts}), probed, inquiry.wish)
     return judge(inquiry, facts, found, probed, serving=False)
+
+
+def _hosts_of(inquiry: Inquiry, nodes: tuple[NodeFacts, ...]) -> tuple[Host, ...]:
+    """The hosts that a folder's nodes were, with the ranks that they would have. ``UsageError`` where those do not share out."""
+    found = inquiry.hosts
+    names = [one.name for one in nodes if one.name != HEAD]
+    if len(names) + 1 != len(found):
+        world = inquiry.bundle.world_size if inquiry.bundle else len(nodes)
+        found = hosts(replace(inquiry.configuration.workers, worker=" ".join(names), fabric_peer=""), world)
+    stores = {one.name: one.places[0].path for one in nodes if one.places}  # a store's place is asked for first
+    return tuple(replace(host, store=stores.get(host.name, host.store)) for host in found)
 
 
 def judge(

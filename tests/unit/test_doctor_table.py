@@ -30,6 +30,15 @@ def test_the_healthy_pair_has_no_findings(tmp_path: Path, capsys: pytest.Capture
     assert [rail["full_size"] for rail in found["rails"]] == [{"worker": "ok"}] * 2
 
 
+def test_a_folder_is_judged_where_no_setting_names_its_worker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each node is asked for its own ranks' memory: both ranks on the head would not fit."""
+    pair = Pair(HEALTHY, tmp_path)
+    pair.settings |= {"worker": "", "fabric_peer": ""}
+    assert pair.doctor("--json", "--strict") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["findings"], len(found["rails"])) == ([], 2)
+
+
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_gives_its_finding_and_nothing_else(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change = CHANGES[name]

@@ -105,17 +105,7 @@ class Supervisor:
             begin = self._take_over()
             stack.callback(self._gang.close)
             publisher = Publisher(self._board, exporter, one.state_dir)
-            memory = MemoryWatch(HEAD, one.memory.proc_root, self._floor, **self._watching)
-            publisher.start()
-            memory.start()
-            hardware = self._node_watches(stack)
-            for watch in hardware:
-                watch.start()
-            ladder = LadderWatch(self._rungs, self._board, self._post, lambda: self._configuration.memory.ladder_up_s)
-            ladder.start()
-            reload = ReloadWatch(self._watched, self._reloads.consider, self._served)
-            reload.start()
-            stack.callback(stop_all, [publisher, memory, ladder, reload, *hardware])
+            self._start_watches(stack, publisher)
             control = ControlServer(one.run_dir, self._handlers(publisher))
             control.start()
             stack.callback(control.close)
@@ -130,6 +120,20 @@ class Supervisor:
                 self._rungs.reset()  # an orderly end: whoever starts anew starts at the top
             notify(self._sources.environ, "STOPPING=1")
         return self._finish
+
+    def _start_watches(self, stack: contextlib.ExitStack, publisher: Publisher) -> None:
+        """All that look at something by themselves. They end together, before the gang is let go of."""
+        one = self._configuration
+        watches = [
+            publisher,
+            MemoryWatch(HEAD, one.memory.proc_root, self._floor, **self._watching),
+            *self._node_watches(stack),
+            LadderWatch(self._rungs, self._board, self._post, lambda: self._configuration.memory.ladder_up_s),
+            ReloadWatch(self._watched, self._reloads.consider, self._served),
+        ]
+        stack.callback(stop_all, watches)
+        for watch in watches:
+            watch.start()
 
     def _settle(self, one: Configuration) -> None:
         """What earlier supervisors measured of memory counts from now on."""

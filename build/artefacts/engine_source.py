@@ -22,6 +22,7 @@ from build.store.hashing import sha256_bytes
 
 if TYPE_CHECKING:
     from build.graph.jobs import Job
+    from build.image.containers import Run
 
 BUILDER, VERSION = "native-engine", 1
 PART_BUILDER, PART_VERSION = "program", 1
@@ -67,23 +68,35 @@ def by_digest(reference: str, digest: str) -> str:
 
 def compile_engine(job: Job) -> None:
     """Run the build in its container; ``BuildFailed`` names the log where it fails."""
-    from build.image.containers import Run, run_once
+    from build.image.containers import run_once
 
-    params = job.artefact.params
     if job.artefact.platform != toolchain.host():
         raise BuildFailed(
             f"{job.artefact.name} is compiled on {job.artefact.platform}, and this machine is {toolchain.host()}: build it there"
         )
-    wheels = job.tools.wheels
-    toolchain.verify(wheels, (job.inputs["toolchain"] / toolchain.MANIFEST).read_bytes(), job.tools.hash_file)
+    toolchain.verify(job.tools.wheels, (job.inputs["toolchain"] / toolchain.MANIFEST).read_bytes(), job.tools.hash_file)
     source, out, cache = job.scratch / "source", job.scratch / "out", job.tools.cache / "native"
     shutil.copytree(job.inputs["source"], source, symlinks=True)
     for folder, _, _ in os.walk(source):
         Path(folder).chmod(0o755)
     (out / BIN).mkdir(parents=True)
     cache.mkdir(parents=True, exist_ok=True)
+    run = _in_container(job, source, out, cache)
+    run_once(job.tools.docker_socket, run, job.artefact.name)
+    if not (out / BIN).is_dir() or not any((out / BIN).iterdir()):
+        raise BuildFailed(
+            f"{job.artefact.name}: the build ended well and left no program in {BIN}/ of its prefix (log: {run.log})"
+        )
+    out.rename(job.out)
+
+
+def _in_container(job: Job, source: Path, out: Path, cache: Path) -> Run:
+    """The command with the container's own paths, which enter what it compiles."""
+    from build.image.containers import Run
+
+    params = job.artefact.params
     words = [f"{ZIG_AT}/zig" if n == 0 and w == "zig" else w for n, w in enumerate(params["command"])]
-    run = Run(
+    return Run(
         image=str(params["base"]),
         argv=tuple(OUT_WORD.sub(OUT_AT, w) for w in words),
         cwd=SOURCE_AT,
@@ -97,16 +110,10 @@ def compile_engine(job: Job) -> None:
             (source, SOURCE_AT, False),
             (out, OUT_AT, False),
             (cache, CACHE_AT, False),
-            ((wheels / toolchain.PROGRAM).parent, ZIG_AT, True),
+            ((job.tools.wheels / toolchain.PROGRAM).parent, ZIG_AT, True),
         ),
         log=job.tools.logs / f"{job.artefact.name}.log",
     )
-    run_once(job.tools.docker_socket, run, job.artefact.name)
-    if not (out / BIN).is_dir() or not any((out / BIN).iterdir()):
-        raise BuildFailed(
-            f"{job.artefact.name}: the build ended well and left no program in {BIN}/ of its prefix (log: {run.log})"
-        )
-    out.rename(job.out)
 
 
 def take_program(job: Job) -> None:

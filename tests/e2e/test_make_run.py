@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.testing.checkout import CHECKOUT
+
 COLD_LIMIT_S = 1500
 WARM_GOAL_S = 5.0
 PORTS = {"TWINFOLD_PORT": 8888, "TWINFOLD_METRICS_PORT": 9888, "TWINFOLD_MASTER_PORT": 29620}
@@ -47,7 +48,7 @@ class Clone:
         self.env = {
             k: v for k, v in os.environ.items() if not k.startswith(("TWINFOLD_", "VIRTUAL_ENV", "PYTHON", "MAKE"))
         } | settings
-        subprocess.run(["git", "clone", "-q", str(ROOT), str(self.root)], check=True, timeout=120)
+        subprocess.run(["git", "clone", "-q", str(CHECKOUT), str(self.root)], check=True, timeout=120)
 
     def here(self, text: str) -> str:
         """The README's text with this clone's ports."""

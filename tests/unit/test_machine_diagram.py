@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from supervisor.machine import Phase
 from supervisor.machine.diagram import EVENTS, document, transitions
 from supervisor.machine.step import _HANDLERS
+from tests.testing.checkout import CHECKOUT
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "machine.md"
+DOCS = CHECKOUT / "docs" / "machine.md"
 
 
 def test_the_drawing_in_the_docs_is_current() -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 from build.settings import Places
 from supervisor.settings import GROUPS
 from supervisor.settings_doc import document, main
+from tests.testing.checkout import CHECKOUT
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
+PAGE = CHECKOUT / "docs" / "settings.md"
 
 
 def test_the_page_in_the_repository_is_current() -> None:

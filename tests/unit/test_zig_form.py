@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-ZIG = Path(__file__).parents[2] / "build" / "zig"
+from tests.testing.checkout import CHECKOUT
+
+ZIG = CHECKOUT / "build" / "zig"
 COLUMNS = 130
 
 

@@ -57,7 +57,7 @@ def main() -> int:
     with TestHub({REPO: Repo(COMMIT, {PATH: Sparse(size, marks, sha)})}) as hub:
         child = _fetcher(hub, args.folder, size, sha)
         map_file = blob.with_name(blob.name + transfer.MAP)
-        while not map_file.exists() or _stored(blob, child) < size // 3:
+        while _stored(map_file, child) < size // 3:
             time.sleep(1)
         child.send_signal(signal.SIGKILL)
         child.communicate()
@@ -81,13 +81,15 @@ def _fetcher(hub: TestHub, cache: Path, size: int, sha: str) -> subprocess.Popen
     return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environ, cwd=Path(__file__).resolve().parents[1])
 
 
-def _stored(blob: Path, child: subprocess.Popen[str]) -> int:
+def _stored(map_file: Path, child: subprocess.Popen[str]) -> int:
     """What is stored by now, read beside the process that holds the map."""
     from build.hub.extents import HEADER, ROW
 
     if child.poll() is not None:
         raise SystemExit(f"the fetch ended early with {child.returncode}")
-    raw = blob.with_name(blob.name + transfer.MAP).read_bytes()
+    if not map_file.exists():
+        return 0
+    raw = map_file.read_bytes()
     rows = max(0, len(raw) - HEADER.size) // ROW.size
     return sum(ROW.unpack_from(raw, HEADER.size + n * ROW.size)[0] for n in range(rows))
 

@@ -1,8 +1,8 @@
 """What a supervisor costs beside a serving gang: its CPU time and memory with its children, and the tokens that it takes away.
 
 ``python -m bench.supervisor_cost [--minutes 60] [--fleet] [--pairs 20]``. Goals over an hour: at most 0.5% of a core and 70 MB,
-no growth, tokens per second with and without it within 1%. "Without": the supervisor and its guards are stopped (SIGSTOP) for one
-half of each pair of windows, so that the same ranks serve in both. ``--fleet`` (as root) measures a gang over two hosts.
+no growth, tokens per second with and without it within 1%. "Without": the supervisor is stopped (SIGSTOP) for one half of each
+pair of windows, so that the same ranks serve in both. ``--fleet`` (as root) measures a gang over two hosts.
 """
 
 from __future__ import annotations
@@ -91,16 +91,15 @@ def watch(pid: int, ranks: frozenset[int], minutes: float) -> list[Sample]:
     return found
 
 
-def tokens_in(gang: Supervised, ask: Callable[[], int], window_s: float) -> float:
+def tokens_in(ask: Callable[[], int], window_s: float) -> float:
     """Tokens a second of one stream that is asked again and again."""
-    del gang
     began_s, tokens = time.monotonic(), 0
     while time.monotonic() - began_s < window_s:
         tokens += ask()
     return tokens / (time.monotonic() - began_s)
 
 
-def pairs(gang: Supervised, pids: list[int], count: int) -> list[tuple[float, float]]:
+def pairs(gang: Supervised, count: int) -> list[tuple[float, float]]:
     """Tokens a second with and without, in windows that follow each other, the order turned round from pair to pair."""
 
     def ask() -> int:
@@ -111,26 +110,25 @@ def pairs(gang: Supervised, pids: list[int], count: int) -> list[tuple[float, fl
     for number in range(count):
         halves = {}
         for without in (number % 2 == 0, number % 2 == 1):
-            for pid in pids if without else ():
-                os.kill(pid, signal.SIGSTOP)
+            if without:
+                gang.signal(signal.SIGSTOP)
             try:
-                halves[without] = tokens_in(gang, ask, WINDOW_S)
+                halves[without] = tokens_in(ask, WINDOW_S)
             finally:
-                for pid in pids if without else ():
-                    os.kill(pid, signal.SIGCONT)
+                gang.signal(signal.SIGCONT)
         found.append((halves[False], halves[True]))
     return found
 
 
 @contextmanager
-def one_host(folder: Path) -> Iterator[tuple[Supervised, frozenset[int], list[int]]]:
-    """A gang of processes with a quiet client; its ranks, and the supervisor with its guards."""
+def one_host(folder: Path) -> Iterator[tuple[Supervised, frozenset[int]]]:
+    """A gang of processes with a quiet client; and its ranks."""
     gang = Supervised(demo_state(folder), folder)
     try:
         gang.start().wait_ready()
         quiet = threading.Event()
         threading.Thread(target=_ask_now_and_then, args=(gang, quiet), daemon=True).start()
-        yield gang, frozenset(gang.pids().values()), [gang.running.pid, *gang.guards().values()]
+        yield gang, frozenset(gang.pids().values())
         quiet.set()
     finally:
         gang.close()
@@ -142,7 +140,7 @@ def _ask_now_and_then(gang: Supervised, over: threading.Event) -> None:
 
 
 @contextmanager
-def two_hosts(folder: Path) -> Iterator[tuple[Supervised, frozenset[int], list[int]]]:
+def two_hosts(folder: Path) -> Iterator[tuple[Supervised, frozenset[int]]]:
     """A gang over the testbed with a client that asks all the time, at 20 ms a round."""
     layout = Layout.here(os.environ)
     with bed.locked(layout, 600.0):
@@ -151,7 +149,7 @@ def two_hosts(folder: Path) -> Iterator[tuple[Supervised, frozenset[int], list[i
         try:
             gang.start().wait_ready()
             load = Load(network.NETNS / testbed.head.name, gang.port, 1, 1)
-            yield gang, frozenset(), [gang.running.pid]
+            yield gang, frozenset()
             load.close()
         finally:
             gang.close()
@@ -168,10 +166,10 @@ def main() -> int:
     parser.add_argument("--page", type=Path, default=None, help="write the figures into this page of the docs")
     args = parser.parse_args()
     begin = two_hosts if args.fleet else one_host
-    with tempfile.TemporaryDirectory(prefix="tf-bench-") as made, begin(Path(made)) as (gang, ranks, pids):
+    with tempfile.TemporaryDirectory(prefix="tf-bench-") as made, begin(Path(made)) as (gang, ranks):
         time.sleep(SETTLE_S)
         samples = watch(gang.running.pid, ranks, args.minutes)
-        both = [] if args.fleet else pairs(gang, pids, args.pairs)
+        both = [] if args.fleet else pairs(gang, args.pairs)
     text, met = report(samples, both, "two hosts" if args.fleet else "one host")
     print(text)
     if args.page:

@@ -78,7 +78,7 @@ def _one(rig: Rig, fault: Fault, course: Course) -> None:
 
 
 def _have_supervisor(rig: Rig, course: Course) -> bool:
-    """Another one where the last has ended, as a service manager does it; one whose first gate was refused ends with 3. Always False."""
+    """Another one where the last has ended, as a service manager does it (3: its first gate was refused). False."""
     code = rig.gang.running.poll()
     if code is not None:
         course.ended[code] += 1

@@ -107,7 +107,7 @@ def _reckon(rig: Rig, back_s: float | None, began_s: float) -> list[str]:
     found += rig.load.hanging(began_s)
     for run in range(1, rig.gang.runs + 1):
         said = (rig.folder / f"err{run}").read_text().splitlines()
-        found += [line for line in said if any(word in line for word in FAULTY)]
+        found += [line for line in said if FAULTY.search(line)]
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 
 import hypothesis
+import pytest
 
 pytest_plugins = ["tests.testbed.fixtures"]
 
@@ -15,3 +16,10 @@ hypothesis.settings.load_profile("shared")
 # A shell gives its background jobs SIGINT ignored, and every program of a test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of several workers one takes a file whole, for its fixtures' sake, and one alone all tests of the testbed: there is one."""
+    for item in items:
+        shared = "session_testbed" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("testbed" if shared else item.path.name))

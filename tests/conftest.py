@@ -21,5 +21,5 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of several workers one takes a file whole, for its fixtures' sake, and one alone all tests of the testbed: there is one."""
     for item in items:
-        shared = "session_testbed" in getattr(item, "fixturenames", ())
+        shared = item.get_closest_marker("testbed") is not None
         item.add_marker(pytest.mark.xdist_group("testbed" if shared else item.path.name))

@@ -43,6 +43,10 @@ class NcclFailure:
     vendor_error: int | None = None
     look_at: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        where = f"{self.node}, {self.device}" if self.device else self.node
+        return f"NCCL on {where}: {self.kind.replace('_', ' ')}: look at {', '.join(self.look_at)}"
+
 
 def nccl_failure(line: str) -> NcclFailure | None:
     """The failure that one line reports, if it reports one."""

@@ -6,6 +6,7 @@ a worker must never leave the machine waiting.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
 import time
@@ -368,10 +369,21 @@ class Gang:
         ended = logs.Ended(launch.launch_id, reason.value, detail, now, exits)
         self._saver.add(Unsaved(launch.plan.blueprint.configuration, handles, ended))
         problem = self._saver.settle()
+        detail = self._with_network_failure(launch.plan.blueprint.configuration, ended) if not problem else detail
         how = tuple((rank, one.described) for rank, one in sorted(exits.items()))
         stem = "" if problem else ended.stem
         self._board.add_end(LaunchEnd(launch.launch_id, reason.value, detail, now.timestamp(), how, stem))
         self._post(machine.Collected(self._clock(), launch.number, problem))
+
+    def _with_network_failure(self, launched: Configuration, ended: logs.Ended) -> str:
+        """The detail of a launch's end, with what NCCL said of the rails where it did: its ranks only hang."""
+        if ended.reason in {machine.Reason.STOP, machine.Reason.ASKED, machine.Reason.LADDER}:
+            return ended.detail
+        with contextlib.suppress(OSError, EOFError):
+            if found := logs.network_failure(self._keeping(launched).folder, ended):
+                self._voice.say(f"{found}; it said: {found.message}", "error")
+                return f"{ended.detail}; {found}"
+        return ended.detail
 
     def _keeping(self, launched: Configuration) -> logs.Keeping:
         """Where a launch wanted its logs to go, and how many are kept by now."""

@@ -16,11 +16,13 @@ from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 
+from supervisor.engine.nccl import NcclFailure, cause
 from supervisor.runners.protocol import RankExit, RankHandle, Runner
 from supervisor.runners.records import write_bytes, write_json
 
 _FILE = re.compile(r"^(?P<launch>\d{8}T\d{6}Z-.+)-(?:rank\d+\.log\.gz|guard\d+\.jsonl|end\.json)$")
 _POLL = re.compile(r'"GET /(?:health|metrics) HTTP/1\.[01]" 200\b')
+_SCANNED_BYTES = 64 << 20  # of each rank's log, for a network failure: the first one is the cause
 _LEVEL = 3  # a log of 200 MiB within seconds: the next launch waits for it
 
 
@@ -69,6 +71,17 @@ def save(
             write_bytes(keeping.folder / f"{ended.stem}-guard{rank}.jsonl", lines_)
     write_json(keeping.folder / f"{ended.stem}-end.json", _end(ended))
     prune(keeping.folder, keeping.launches)
+
+
+def network_failure(folder: Path, ended: Ended) -> NcclFailure | None:
+    """What NCCL said of the network in a saved launch's logs: the first failure of the lowest rank that has one."""
+    for path in sorted(folder.glob(f"{ended.stem}-rank*.log.gz")):
+        with gzip.open(path) as file:
+            head = file.read(_SCANNED_BYTES)
+        said = (line.decode("utf-8", "replace") for line in head.splitlines() if b"NCCL WARN" in line)
+        if found := cause(said):
+            return found
+    return None
 
 
 def prune(folder: Path, launches: int) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.gang.logs import Ended, Keeping, is_poll, lines, save
+from supervisor.gang.logs import Ended, Keeping, is_poll, lines, network_failure, save
 from supervisor.runners.protocol import LogChunk, RankExit, RankHandle
 
 START = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
@@ -121,3 +121,15 @@ def test_following_goes_on_until_told_to_end() -> None:
         return next(waits)
 
     assert [line for _, line in lines(shelf, handles, follow=True, wait=wait)] == ["a", "later"]  # type: ignore[arg-type]
+
+
+def test_what_nccl_said_of_the_network_is_found_in_saved_logs(tmp_path: Path) -> None:
+    case = Path(__file__).parents[1] / "cases" / "engine-nccl-errors"
+    keeping, one = Keeping(tmp_path, 3, 1 << 20), ended("l1")
+    save(Shelf(rank0=b"all is well\n", rank1=b"noise\n" + (case / "input-gid.log").read_bytes()), handles(), one, keeping)
+    assert (
+        str(network_failure(tmp_path, one)) == "NCCL on spark-a, roceP2p1s0f1: wrong gid index: look at GID index of that device"
+    )
+    quiet = ended("l2", 1)
+    save(Shelf(rank0=b"all is well\n", rank1=b"\n"), handles("l2"), quiet, keeping)
+    assert network_failure(tmp_path, quiet) is None

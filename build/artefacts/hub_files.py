@@ -8,6 +8,7 @@ same links hold on every node, and in a container that mounts the store at /stor
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -82,7 +83,7 @@ def set_outside(state_dir: Path, folder: Path) -> None:
         if str(name.readlink()) == str(folder):
             return
     name.parent.mkdir(parents=True, exist_ok=True)
-    fresh = name.with_name(f".hub.{os.getpid()}")
+    fresh = name.with_name(f".hub.{os.getpid()}.{threading.get_ident()}")
     with suppress(FileNotFoundError):
         fresh.unlink()
     fresh.symlink_to(folder)

@@ -17,10 +17,15 @@ BUILDER, VERSION = "served", 1
 REPLACED = "replaced"
 
 
-def artefact(name: str, files: Artefact, only: Collection[str] = (), replaced: str = "") -> Artefact:
+def artefact(
+    name: str, files: Artefact, only: Collection[str] = (), replaced: str = "", unpacked: Collection[str] | None = None
+) -> Artefact:
     """A folder over the files of a hub artefact: all, or ``only`` these. ``replaced``: an artefact whose files take the place
-    of those that are called the same."""
-    params = {"only": sorted(only)}
+    of those that are called the same. ``unpacked``: the shards that ranks read beside their weight files; None: they read all.
+    """
+    params: dict[str, object] = {"only": sorted(only)}
+    if unpacked is not None:
+        params["unpacked"] = sorted(unpacked)
     inputs = {"files": files.name} | ({REPLACED: replaced} if replaced else {})
     return Artefact(name, BUILDER, VERSION, params, inputs)
 

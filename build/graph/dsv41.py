@@ -29,11 +29,15 @@ NEEDS = {"gpu": True, "infiniband": True, "memlock": True}  # of a rank's contai
 
 @dataclass(frozen=True, slots=True)
 class HubWish:
-    """A repository of the hub: ``ref`` a branch, tag or commit that `doit lock` resolves; ``files`` only these ([]: all)."""
+    """A repository of the hub: ``ref`` a branch, tag or commit that `doit lock` resolves; ``files`` only these ([]: all).
+
+    ``unpacked``: shards of the model that no weight file holds, so that every rank's node needs them.
+    """
 
     repo: str
     ref: str
     files: tuple[str, ...] = ()
+    unpacked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,12 +229,12 @@ def _model(wanted: Wanted, lock: Lock, variant: str) -> tuple[Artefact, ...]:
     engram = hub_files.artefact("engram-files", snapshot(lock, "engram"))
     made = [model, engram, served.artefact("engram", engram, wanted.engram.files)]
     if variant != ABLIT:
-        return (*made, served.artefact("checkpoint", model))
+        return (*made, served.artefact("checkpoint", model, unpacked=wanted.model.unpacked))
     from build.artefacts import overlay
 
     over = hub_files.artefact("overlay-files", snapshot(lock, "overlay"))
     shards = overlay.artefact("overlay-shards", model.name, over.name)
-    return (*made, over, shards, served.artefact("checkpoint", model, replaced=shards.name))
+    return (*made, over, shards, served.artefact("checkpoint", model, replaced=shards.name, unpacked=wanted.model.unpacked))
 
 
 def snapshot(lock: Lock, name: str) -> Snapshot:

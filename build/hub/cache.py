@@ -103,7 +103,7 @@ def _link(shelf: Shelf, snapshot: Snapshot, file: HubFile, *, again: bool) -> No
     if os.path.lexists(path) and not again:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     with suppress(FileNotFoundError):
         fresh.unlink()
     fresh.symlink_to(layout.link_target(file.path, blob.name))

@@ -14,6 +14,7 @@ from build.nodes.node import SshNode
 from build.nodes.ssh_link import Destination
 from build.nodes.workers import Workers
 from build.replication import far_lock, replicate
+from build.replication.beside import Beside, beside
 from build.replication.bulk import Sender
 from build.replication.far_store import FarStore
 from build.replication.replica import Finding
@@ -44,6 +45,7 @@ class Replica:
         destination = Destination(host.name, host.target, config=ssh_config)
         self.node = SshNode(destination, PurePosixPath(host.store), docker_socket=host.docker_socket)
         self._rooted: frozenset[str] = frozenset()
+        self._sources: dict[str, Path] = {}  # of entries that the head's store does not have as such
 
     def place(self) -> Place:
         """Ask it."""
@@ -52,32 +54,33 @@ class Replica:
 
     def fill(self, bundle: Bundle, platform: str, *, thorough: bool = False) -> Report:
         """Bring what its ranks need, and keep it from garbage collection until the next bundle is brought."""
-        far, entries = self._far(bundle, platform), self.needed(bundle)
+        far, wanted = self._far(bundle, platform), self._wants(bundle)
+        entries = frozenset(want.entry for want in wanted)
         if entries != self._rooted:
             with far_lock.held(self.node, self._say):
                 far.set_root(root_name(), entries)
             self._rooted = entries
-        return self._to(far).run(replicate.wants(self._store, entries), thorough=thorough)
+        return self._to(far).run(wanted, thorough=thorough)
 
     def require(self, bundle: Bundle, platform: str) -> None:
         """``Refused`` where something is missing or damaged; nothing is copied."""
         far = self._far(bundle, platform, send_tool=False)
-        replicate.require(self.host.name, replicate.check(far, replicate.wants(self._store, self.needed(bundle))))
+        replicate.require(self.host.name, replicate.check(far, self._wants(bundle)))
 
     def verify(self, bundle: Bundle, platform: str) -> tuple[Finding, ...]:
         """Read every byte of what is there and known here; findings that are not good."""
         far = self._far(bundle, platform)
-        return tuple(found for found in replicate.verify(far, self._known(far)) if not found.good)
+        return tuple(found for found in replicate.verify(far, self._known(far, bundle)) if not found.good)
 
     def repair(self, bundle: Bundle, platform: str) -> Report:
         """The same, and mend what is damaged."""
         far = self._far(bundle, platform)
-        return self._to(far).run(self._known(far), thorough=True)
+        return self._to(far).run(self._known(far, bundle), thorough=True)
 
     def collect(self, bundle: Bundle, platform: str, kept: Iterable[Bundle], *, dry_run: bool) -> tuple[str, ...]:
         """Remove what no kept bundle's ranks here need, and no root there names; the entries."""
         far = self._far(bundle, platform)
-        stay = {entry for one in kept for entry in self.needed(one)}
+        stay = {entry for one in kept for entry in (*self.needed(one), *(b.entry for b in self._beside(one)))}
         with far_lock.held(self.node, self._say):
             rooted = {entry for entries in far.roots().values() for entry in entries}
             go = tuple(entry for entry in far.entries() if entry not in stay | rooted)
@@ -89,6 +92,16 @@ class Replica:
         """Store entries that its ranks of a bundle read."""
         ranks = (rank for rank in self.host.ranks if rank < bundle.world_size)
         return frozenset(entry for rank in ranks for entry in needed(bundle, rank))
+
+    def _beside(self, bundle: Bundle) -> tuple[Beside, ...]:
+        """What they read besides."""
+        return beside(self._store, self.needed(bundle))
+
+    def _wants(self, bundle: Bundle) -> tuple[Want, ...]:
+        """All that they read."""
+        more = tuple(one.want() for one in self._beside(bundle))
+        self._sources |= {want.entry: want.source for want in more}
+        return (*replicate.wants(self._store, self.needed(bundle)), *more)
 
     def tool(self, bundle: Bundle, platform: str) -> NodeTool:
         """The node tool for it, out of a bundle."""
@@ -102,12 +115,14 @@ class Replica:
 
     def _to(self, far: FarStore) -> Replication:
         """What brings entries there, alone at that store while it does."""
-        sender = Sender(self.node.destination, far.root, self._store.path)
+        sender = Sender(self.node.destination, far.root, lambda entry: self._sources.get(entry) or self._store.path(entry))
         return Replication(far, sender, self._say, lambda: far_lock.held(self.node, self._say))
 
-    def _known(self, far: FarStore) -> tuple[Want, ...]:
-        """What is there and has a record here."""
-        return replicate.wants(self._store, [entry for entry in far.entries() if self._store.find(entry) is not None])
+    def _known(self, far: FarStore, bundle: Bundle) -> tuple[Want, ...]:
+        """What is there and has a record here, and what is there of the bundle's files beside the store."""
+        there = tuple(far.entries())
+        more = tuple(want for want in self._wants(bundle) if want.entry in there and want.entry in self._sources)
+        return (*replicate.wants(self._store, [entry for entry in there if self._store.find(entry) is not None]), *more)
 
     def _far(self, bundle: Bundle, platform: str, *, send_tool: bool = True) -> FarStore:
         return FarStore(self.node, self.tool(bundle, platform).program.under(self._store.root), send_tool=send_tool)

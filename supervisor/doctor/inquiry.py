@@ -16,6 +16,7 @@ from build.nodes import workers as forms
 from build.nodes.hosts import HEAD, Host, hosts
 from build.nodes.node import DOCKER_SOCKET, LocalNode, Node, SshNode
 from build.nodes.ssh_link import Destination
+from build.replication.beside import beside
 from build.store import generations
 from build.store.generations import Generation
 from build.store.store import Store
@@ -88,7 +89,10 @@ class Inquiry:
         processes = self.configuration.serve.runner == "process"
         names = {entry for rank in host.ranks for entry in needed(bundle, rank, processes=processes)}
         records = {name: store.find(name) for name in sorted(names)}
-        return {name: record.size_bytes if record else 0 for name, record in records.items()}
+        found = {name: record.size_bytes if record else 0 for name, record in records.items()}
+        if host.name != HEAD and not self.nfs and all(records.values()):
+            found |= {one.entry: one.size_bytes for one in beside(store, names)}
+        return found
 
     def query(self, host: Host) -> Query:
         """What to ask of one node."""

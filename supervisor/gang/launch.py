@@ -131,7 +131,8 @@ class Blueprint:
             return ()
         entries = () if site.volume else sorted({ref.entry for ref in self._refs(rank)})
         mounts = [Mount(site.store / entry, str(IN_CONTAINER / entry)) for entry in entries]
-        mounts += [Mount(at, inside) for at, inside in outside_mounts(self.store, self._refs(rank), site.store)]
+        outside = outside_mounts(self.store, self._refs(rank), site.store, shared=bool(site.volume))
+        mounts += [Mount(at, inside) for at, inside in outside]
         if site.volume:
             mounts.append(Mount(Path(site.volume), str(IN_CONTAINER), volume=True))
         if site.cache:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def write_json(path: Path, content: object) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """The same for any small file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temp = path.with_name(f".{path.name}.{os.getpid()}")
+    temp = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     with os.fdopen(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
         out.write(content)
         out.flush()

@@ -35,7 +35,7 @@ smoke_answer = "42"
 folder = "build/zig/standin"
 [kit]
 """
-HUB = '[{name}]\nrepo = "{repo}"\nref = "main"\nfiles = {files}\n'
+HUB = '[{name}]\nrepo = "{repo}"\nref = "main"\nfiles = {files}\nunpacked = {unpacked}\n'
 
 
 def real_lock() -> Lock:
@@ -77,7 +77,9 @@ def checkout(folder: Path, hubs: Mapping[str, Repo]) -> Path:
         pin = real.hub(name)
         assert pin is not None
         pins.append(pin)
-        wish += HUB.format(name=name, repo=pin.repo, files=sorted(repo.files) if name == "engram" else [])
+        only = sorted(repo.files) if name == "engram" else []
+        shards = sorted(path for path in repo.files if path.endswith(".safetensors"))
+        wish += HUB.format(name=name, repo=pin.repo, files=only, unpacked=shards[-1:] if name == "model" else [])
         files += [file_pin(name, path, repo) for path in sorted(repo.files)]
     (folder / "lockfiles" / f"{TARGET}.toml").write_text(wish)
     zig = toolchain.pin_of(toolchain.installed(), toolchain.host())

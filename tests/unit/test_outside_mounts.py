@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from build.artefacts import hub_files
@@ -27,9 +28,11 @@ def test_the_whole_cache_is_mounted_and_what_lies_beyond_it_at_its_own_place(tmp
 
     assert (store / "k-model" / "near.txt").read_text() == "near"
     assert (store / "k-model" / "far.txt").read_text() == "big"
-    assert outside_mounts(store, [StoreRef("k-model")], store) == ((cache, "/outside/hub"), (far, str(far)))
+    assert outside_mounts(store, [StoreRef("k-model")], store, shared=False) == ((cache, "/outside/hub"), (far, str(far)))
     there = Path("/srv/twinfold/store")
-    assert outside_mounts(store, [StoreRef("k-model")], there) == ((Path("/srv/twinfold/outside/hub"), "/outside/hub"),)
+    assert outside_mounts(store, [StoreRef("k-model")], there, shared=True) == (
+        (Path("/srv/twinfold/outside/hub"), "/outside/hub"),
+    )
     # as a container sees it: the store at /store, the cache at /outside/hub
     inside = (store / "k-model" / "near.txt").readlink()
     assert Path("/store/k-model", inside).parts.count("..") == 2
@@ -40,7 +43,7 @@ def test_a_folder_of_the_stores_own_needs_no_mount_beside_it(tmp_path: Path) -> 
     (tmp_path / "store" / "k-model").mkdir(parents=True)
     (tmp_path / "store" / "k-model" / "a").write_text("a")
     store = tmp_path / "store"
-    assert outside_mounts(store, [StoreRef("k-model"), StoreRef("k-model", "a")], store) == ()
+    assert outside_mounts(store, [StoreRef("k-model"), StoreRef("k-model", "a")], store, shared=False) == ()
 
 
 def test_the_way_out_follows_the_setting(tmp_path: Path) -> None:
@@ -49,3 +52,11 @@ def test_the_way_out_follows_the_setting(tmp_path: Path) -> None:
     hub_files.set_outside(tmp_path, tmp_path / "two")
     assert not hub_files.leads_to(tmp_path, tmp_path / "one")
     assert hub_files.leads_to(tmp_path, tmp_path / "two")
+
+
+def test_two_fetches_at_once_lead_to_the_same_cache(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(hub_files.set_outside, tmp_path / "state", tmp_path / "cache") for _ in range(64)]:
+            done.result()
+    assert hub_files.leads_to(tmp_path / "state", tmp_path / "cache")
+    assert [path.name for path in (tmp_path / "state" / "outside").iterdir()] == ["hub"]

@@ -1,0 +1,96 @@
+"""Files that a worker's ranks read and that the head's store only links to: the hub's, and shards rewritten in their place.
+
+Weight files hold what the shards hold, so of a checkpoint's shards a worker needs only the ``unpacked`` ones; of other folders,
+such as the Engram's, it needs every file. On a worker they are entries of their own, made here, each of which a container sees
+where the links of the served folder lead.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from build.artefacts import hub_files, served
+from build.hub import layout
+from build.hub.files import SHA256
+from build.replication.replicate import Want
+from build.store import hashing
+from build.store.hashing import Entry, sha256_bytes, tree_hash
+from build.store.outside import OUTSIDE
+from build.store.record import Record, to_json
+from build.store.store import Store
+
+SHARD = ".safetensors"
+BUILDER = "beside"
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Files of one place: ``source`` on the head, ``inside`` in a container. ``origin`` is the artefact that they are of."""
+
+    origin: Record
+    source: Path
+    inside: PurePosixPath
+    sizes: tuple[tuple[str, int], ...]  # by path, sorted
+
+    @property
+    def entry(self) -> str:
+        """Its name in a worker's store, another one for other files."""
+        return f"{self.origin.key}-{self._name}"
+
+    @property
+    def size_bytes(self) -> int:
+        """All files together."""
+        return sum(size for _, size in self.sizes)
+
+    @property
+    def _name(self) -> str:
+        return f"{self.origin.name}-read-{sha256_bytes(chr(0).join(path for path, _ in self.sizes).encode())[:8]}"
+
+    def want(self) -> Want:
+        """What the worker is to hold. Small files that are locked by a git hash alone are read."""
+        known = {f.path: f.sha256 for f in self.origin.files}
+        if self.origin.builder == hub_files.BUILDER:
+            known = {f.path: f.proof.hex for f in hub_files.snapshot_of(self.origin.params).files if f.proof.kind == SHA256}
+        folders = {str(parent) for path, _ in self.sizes for parent in PurePosixPath(path).parents} - {"."}
+        files = [Entry(path, "folder", 0, "") for path in folders]
+        files += [Entry(p, "file", size, known.get(p) or hashing.sha256_file(self.source / p)) for p, size in self.sizes]
+        found = tuple(sorted(files, key=lambda one: one.path))
+        record = Record(self.origin.key, self._name, BUILDER, 1, {}, {}, found, tree_hash(found))
+        return Want(record, to_json(record), self.source)
+
+
+def beside(store: Store, entries: Iterable[str]) -> tuple[Beside, ...]:
+    """What ranks that read these entries of the head's store read beside them; nothing where no entry is a served folder."""
+    found: dict[str, tuple[Record, dict[str, int]]] = {}
+    for entry in sorted(set(entries)):
+        record = store.need(entry)
+        if record.builder == served.BUILDER:
+            for origin, path, size in _read(store, record):
+                found.setdefault(origin.entry, (origin, {}))[1][path] = size
+    return tuple(_beside(store, origin, sizes) for origin, sizes in found.values())
+
+
+def _read(store: Store, folder: Record) -> Iterator[tuple[Record, str, int]]:
+    """(origin, path, bytes) of each file that a rank reads through the links of a served folder."""
+    hub = store.need(folder.inputs["files"].entry)
+    sizes = {file.path: file.size for file in hub_files.snapshot_of(hub.params).files}
+    unpacked = folder.params.get("unpacked")
+    replaced = folder.inputs.get(served.REPLACED)
+    for link in folder.files:
+        if link.kind != "link" or (unpacked is not None and link.path.endswith(SHARD) and link.path not in unpacked):
+            continue
+        if str(OUTSIDE) in os.readlink(store.path(folder.entry) / link.path):  # noqa: PTH115 # its text
+            yield hub, link.path, sizes[link.path]
+        elif replaced:
+            origin = store.need(replaced.entry)
+            yield origin, link.path, next(f.size for f in origin.files if f.path == link.path)
+
+
+def _beside(store: Store, origin: Record, sizes: dict[str, int]) -> Beside:
+    if origin.builder != hub_files.BUILDER:
+        return Beside(origin, store.path(origin.entry), PurePosixPath("/store") / origin.entry, tuple(sorted(sizes.items())))
+    place = layout.snapshot_folder(OUTSIDE, str(origin.params["repo"]), str(origin.params["revision"]))
+    return Beside(origin, store.root.parent / place, PurePosixPath("/") / place, tuple(sorted(sizes.items())))

@@ -16,7 +16,7 @@ run: venv
 	@.venv/bin/supervisor run $(if $(TARGET),--target '$(TARGET)') $(ARGS)
 
 test: venv
-	@.venv/bin/pytest -n auto --maxprocesses 4 --dist loadgroup $(ARGS)
+	@.venv/bin/pytest -n auto --maxprocesses 4 --dist loadscope $(ARGS)
 
 venv:
 	@PYTHON='$(PYTHON)' sh lockfiles/venv.sh

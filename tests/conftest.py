@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from typing import Any
 
 import hypothesis
 import pytest
@@ -18,8 +19,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of several workers one takes a file whole, for its fixtures' sake, and one alone all tests of the testbed: there is one."""
-    for item in items:
-        shared = item.get_closest_marker("testbed") is not None
-        item.add_marker(pytest.mark.xdist_group("testbed" if shared else item.path.name))
+@pytest.hookimpl(optionalhook=True)  # pytest-xdist's
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Of several workers one takes a file whole, for its fixtures' sake, and one alone all files of the testbed: there is one."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc] # untyped
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "testbed" if "mark.testbed" in (config.rootpath / file).read_text() else file
+
+    return ByFile(config, log)

@@ -326,8 +326,8 @@ def commands(checkout: Checkout) -> None:
         (("run",), ["doit|", "supervisor|run"]),
         (("run", "TARGET=dsv41"), ["doit|target=dsv41", "supervisor|run --target dsv41"]),
         (("run", "ARGS=--set port=9000"), ["doit|", "supervisor|run --set port=9000"]),
-        (("test",), ["pytest|-n auto --maxprocesses 4 --dist loadgroup"]),
-        (("test", "ARGS=-k exporter"), ["pytest|-n auto --maxprocesses 4 --dist loadgroup -k exporter"]),
+        (("test",), ["pytest|-n auto --maxprocesses 4 --dist loadscope"]),
+        (("test", "ARGS=-k exporter"), ["pytest|-n auto --maxprocesses 4 --dist loadscope -k exporter"]),
     ],
     ids=" ".join,
 )

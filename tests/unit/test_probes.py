@@ -137,12 +137,12 @@ def test_models_are_listed_and_junk_is_no_list() -> None:
 
 
 def test_both_readings_are_one_and_missing_metrics_are_no_failure() -> None:
-    health = (200, JSON, json.dumps({"uptime_s": 3, "completion_tokens_total": 5}).encode())
+    health = (200, JSON, json.dumps({"live": {"waiting": 3}, "completion_tokens_total": 5}).encode())
     with serving(
         {"/health": lambda _: health, "/metrics": lambda _: (200, "text/plain", b"tensorfold_requests_inflight 2")}
     ) as api:
         got = read(endpoint(api.url), 5)
-        assert (got.uptime_s, got.running, got.generated_tokens_live) == (3.0, 2, 5.0)
+        assert (got.waiting, got.running, got.generated_tokens_live) == (3, 2, 5.0)
     with serving({"/health": lambda _: health}) as api:
         assert read(endpoint(api.url), 5).running is None
 

@@ -28,6 +28,7 @@ from supervisor.runners.process import ProcessRunner
 from supervisor.runners.protocol import MARKER, Mount, RankExit, RankHandle, RankSpec, Runner, StartRefused
 from tests.testing import dockerd as daemons
 from tests.testing.busybox import SHELL, busybox_image
+from tests.testing.folders import let_others_in
 
 PATIENCE_S = 60.0
 UP = "echo up; while :; do sleep 0.05; done"
@@ -382,9 +383,7 @@ def test_mounts_are_read_only_but_the_cache_which_belongs_to_the_user(
 ) -> None:
     (tmp_path / "cache").mkdir()
     os.chown(tmp_path / "cache", 65534, 65534)
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_mode & 0o111 != 0o111:
-            folder.chmod(0o755)
+    let_others_in(tmp_path)
     (tmp_path / "model").mkdir()
     (tmp_path / "model/file").write_text("content")
     runner = DockerRunner(api, StoreImages(DockerDaemon(api), store), options=Options(project))

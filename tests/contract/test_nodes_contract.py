@@ -14,6 +14,7 @@ import pytest
 from build.nodes.node import LocalNode, Node, put
 from build.nodes.ssh_errors import CommandFailed, DeadlinePassed
 from tests.testbed.processes import gone, wait_until
+from tests.testing.folders import let_others_in
 from tests.testing.nodes import ssh_node
 
 
@@ -76,8 +77,7 @@ def test_the_language_is_neutral(node: Node) -> None:
 
 def test_the_deadline_ends_the_command_with_all_of_its_group(node: Node, tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(0o755)
+    let_others_in(tmp_path)
     began = time.monotonic()
     pids = tmp_path / "pids"
     with pytest.raises(DeadlinePassed, match="did not end within 1 s"):

@@ -11,6 +11,7 @@ from build.nodes.node import LocalNode, Node
 from supervisor.gang.board import Board
 from supervisor.hardware.watch import HardwareWatch
 from supervisor.machine import Policy, State
+from tests.testing.folders import let_others_in
 from tests.testing.hardware import GIB, disk_of, proc_tree, sys_tree
 from tests.testing.nodes import ssh_node
 
@@ -28,8 +29,7 @@ def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Node]:
 
 
 def test_every_node_is_read_in_the_same_way(node: Node, tmp_path: Path) -> None:
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(0o755)  # another user reads there
+    let_others_in(tmp_path)
     proc, sys_ = proc_tree(tmp_path / "proc", GIB, disk_of(tmp_path)), sys_tree(tmp_path / "sys")
     board = Board(State(Policy(world_size=2)), 1)
     roots = (PurePosixPath(proc), PurePosixPath(sys_))

@@ -28,6 +28,7 @@ from build.image.identity import ImageIdentity, as_inspected, differences
 from build.image.layers import Layer
 from build.image.load import known_layers, load, stream
 from build.image.oci import Descriptor, Platform, blob_path
+from tests.testing.folders import let_others_in
 
 CASE = Path(__file__).parent.parent / "cases/docker-image-ids-two-stores"
 AMD64 = Platform("linux", "amd64")
@@ -224,9 +225,7 @@ def test_a_user_outside_the_group_is_told_how_to_join(tmp_path: Path) -> None:
         listening.bind(str(tmp_path / "d.sock"))
         listening.listen()
         (tmp_path / "d.sock").chmod(0o600)
-        for folder in (tmp_path, *tmp_path.parents):
-            if folder.stat().st_mode & 0o111 != 0o111:
-                folder.chmod(0o755)
+        let_others_in(tmp_path)
         os.seteuid(65534)  # gives up root's right to pass every mode
         try:
             with pytest.raises(Refused) as refused:

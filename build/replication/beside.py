@@ -18,7 +18,7 @@ from build.hub.files import SHA256
 from build.replication.replicate import Want
 from build.store import hashing
 from build.store.hashing import Entry, sha256_bytes, tree_hash
-from build.store.outside import OUTSIDE
+from build.store.outside import IN_CONTAINER, OUTSIDE
 from build.store.record import Record, to_json
 from build.store.store import Store
 
@@ -91,6 +91,6 @@ def _read(store: Store, folder: Record) -> Iterator[tuple[Record, str, int]]:
 
 def _beside(store: Store, origin: Record, sizes: dict[str, int]) -> Beside:
     if origin.builder != hub_files.BUILDER:
-        return Beside(origin, store.path(origin.entry), PurePosixPath("/store") / origin.entry, tuple(sorted(sizes.items())))
+        return Beside(origin, store.path(origin.entry), PurePosixPath(IN_CONTAINER / origin.entry), tuple(sorted(sizes.items())))
     place = layout.snapshot_folder(OUTSIDE, str(origin.params["repo"]), str(origin.params["revision"]))
-    return Beside(origin, store.root.parent / place, PurePosixPath("/") / place, tuple(sorted(sizes.items())))
+    return Beside(origin, store.root.parent / place, PurePosixPath(IN_CONTAINER.parent / place), tuple(sorted(sizes.items())))

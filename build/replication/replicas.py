@@ -99,9 +99,13 @@ class Replica:
 
     def _wants(self, bundle: Bundle) -> tuple[Want, ...]:
         """All that they read."""
-        more = tuple(one.want() for one in self._beside(bundle))
+        return (*replicate.wants(self._store, self.needed(bundle)), *self._wanted(self._beside(bundle)))
+
+    def _wanted(self, files: Iterable[Beside]) -> tuple[Want, ...]:
+        """They are sent from where they lie here."""
+        more = tuple(one.want() for one in files)
         self._sources |= {want.entry: want.source for want in more}
-        return (*replicate.wants(self._store, self.needed(bundle)), *more)
+        return more
 
     def tool(self, bundle: Bundle, platform: str) -> NodeTool:
         """The node tool for it, out of a bundle."""
@@ -121,8 +125,8 @@ class Replica:
     def _known(self, far: FarStore, bundle: Bundle) -> tuple[Want, ...]:
         """What is there and has a record here, and what is there of the bundle's files beside the store."""
         there = tuple(far.entries())
-        more = tuple(want for want in self._wants(bundle) if want.entry in there and want.entry in self._sources)
-        return (*replicate.wants(self._store, [entry for entry in there if self._store.find(entry) is not None]), *more)
+        known = replicate.wants(self._store, [entry for entry in there if self._store.find(entry) is not None])
+        return (*known, *self._wanted(one for one in self._beside(bundle) if one.entry in there))
 
     def _far(self, bundle: Bundle, platform: str, *, send_tool: bool = True) -> FarStore:
         return FarStore(self.node, self.tool(bundle, platform).program.under(self._store.root), send_tool=send_tool)

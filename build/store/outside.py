@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 OUTSIDE = Path("outside") / "hub"  # beside the store's folder
+IN_CONTAINER = Path("/store")  # where a container sees the store
 
 
 def leads_out(folder: Path) -> bool:

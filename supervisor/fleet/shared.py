@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from build.errors import Refused
 from build.nodes.node import Node
 from build.nodes.ssh_errors import shown
+from build.store.outside import IN_CONTAINER
 from supervisor.doctor.nfs import Export
 from supervisor.fleet.site import Site
 
 if TYPE_CHECKING:
     from build.replication.replicate import Want
 
-AT = "/store"  # where the container sees it
 TOOL = "/twinfold-node"
 QUICK_S = 60.0
 FLOOR_BYTES_PER_S = 20 << 20  # slower than any network that a rank's weights could be loaded over
@@ -29,8 +29,8 @@ FLOOR_BYTES_PER_S = 20 << 20  # slower than any network that a rank's weights co
 def mount(source: str) -> str:
     """``docker run --mount`` of a volume's name or of a path. A volume that is empty must not be filled from the image."""
     if source.startswith("/"):
-        return f"type=bind,source={source},target={AT},readonly"
-    return f"type=volume,source={source},target={AT},readonly,volume-nocopy"
+        return f"type=bind,source={source},target={IN_CONTAINER},readonly"
+    return f"type=volume,source={source},target={IN_CONTAINER},readonly,volume-nocopy"
 
 
 def site(own: Site, source: str) -> Site:
@@ -55,7 +55,7 @@ def require(node: Node, docker_socket: str, source: str, image_id: str, wanted: 
     for want in wanted:
         record = want.record
         argv = [*_docker(docker_socket), "run", "--rm", "--network", "none", "--mount", mount(source), "--entrypoint", TOOL]
-        argv += [image_id, "hash", "--tree", f"{AT}/{record.entry}"]
+        argv += [image_id, "hash", "--tree", f"{IN_CONTAINER}/{record.entry}"]
         done = node.run(argv, QUICK_S + record.size_bytes / FLOOR_BYTES_PER_S, check=False)
         try:
             names = tuple(replica.seen(line) for line in done.text.splitlines())

@@ -25,7 +25,7 @@ from supervisor.gang import gate, leftovers, logs, measuring
 from supervisor.gang.board import Board
 from supervisor.gang.launch import Blueprint, Plan, blueprint, fresh_s
 from supervisor.gang.rungs import Rungs
-from supervisor.gang.saving import Saver, Unsaved
+from supervisor.gang.saving import ORDERLY, Saver, Unsaved
 from supervisor.gang.takings import Meter
 from supervisor.gang.watchers import EngineWatch, RankWatch, stop_all
 from supervisor.guard.choice import tool
@@ -377,7 +377,7 @@ class Gang:
 
     def _with_network_failure(self, launched: Configuration, ended: logs.Ended) -> str:
         """The detail of a launch's end, with what NCCL said of the rails where it did: its ranks only hang."""
-        if ended.reason in {machine.Reason.STOP, machine.Reason.ASKED, machine.Reason.LADDER}:
+        if ended.reason in ORDERLY:
             return ended.detail
         with contextlib.suppress(OSError, EOFError):
             if found := logs.network_failure(self._keeping(launched).folder, ended):

@@ -11,6 +11,7 @@ from build.bundle import Bundle, StoreRef
 from build.errors import Refused, StoreDamaged, UsageError
 from build.nodes.hosts import HEAD, Host, hosts, nodes_of
 from build.store import generations
+from build.store.outside import IN_CONTAINER
 from supervisor.configuration import Configuration
 from supervisor.doctor.links import Links
 from supervisor.engine.contract import RankCommand, RankPaths, gang_commands, spec_hash
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from supervisor.status.view import Serving
 
 LOOPBACK = "127.0.0.1"
-IN_CONTAINER = Path("/store")  # where a container sees the store
 CONTAINER_BINARIES = ("/usr/local/bin/tensorfold-native", "/usr/local/bin/tf-dsv41-lanes")
 KEY_IN_CONTAINER = "/run/api-key"
 CACHE_IN_CONTAINER = "/cache"

@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 
+from supervisor.engine.log import LINE_LIMIT
 from supervisor.engine.nccl import NcclFailure, cause
 from supervisor.runners.protocol import RankExit, RankHandle, Runner
 from supervisor.runners.records import write_bytes, write_json
@@ -77,11 +78,15 @@ def network_failure(folder: Path, ended: Ended) -> NcclFailure | None:
     """What NCCL said of the network in a saved launch's logs: the first failure of the lowest rank that has one."""
     for path in sorted(folder.glob(f"{ended.stem}-rank*.log.gz")):
         with gzip.open(path) as file:
-            head = file.read(_SCANNED_BYTES)
-        said = (line.decode("utf-8", "replace") for line in head.splitlines() if b"NCCL WARN" in line)
-        if found := cause(said):
-            return found
+            if found := cause(line.decode("utf-8", "replace") for line in _head(file) if b"NCCL WARN" in line):
+                return found
     return None
+
+
+def _head(file: gzip.GzipFile) -> Iterator[bytes]:
+    """The lines of a log's beginning, one at a time: a flood is not held in memory."""
+    while file.tell() < _SCANNED_BYTES and (line := file.readline(LINE_LIMIT)):
+        yield line.rstrip(b"\r\n")
 
 
 def prune(folder: Path, launches: int) -> None:

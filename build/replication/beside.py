@@ -17,7 +17,7 @@ from build.hub import layout
 from build.hub.files import SHA256
 from build.replication.replicate import Want
 from build.store import hashing
-from build.store.hashing import Entry, sha256_bytes, tree_hash
+from build.store.hashing import Entry, FileHash, sha256_bytes, tree_hash
 from build.store.outside import IN_CONTAINER, OUTSIDE
 from build.store.record import Record, to_json
 from build.store.store import Store
@@ -49,14 +49,14 @@ class Beside:
     def _name(self) -> str:
         return f"{self.origin.name}-read-{sha256_bytes(chr(0).join(path for path, _ in self.sizes).encode())[:8]}"
 
-    def want(self) -> Want:
-        """What the worker is to hold. Small files that are locked by a git hash alone are read."""
+    def want(self, hash_file: FileHash = hashing.sha256_file) -> Want:
+        """What the worker is to hold. ``hash_file`` is asked for files that are locked by a git hash alone."""
         known = {f.path: f.sha256 for f in self.origin.files}
         if self.origin.builder == hub_files.BUILDER:
             known = {f.path: f.proof.hex for f in hub_files.snapshot_of(self.origin.params).files if f.proof.kind == SHA256}
         folders = {str(parent) for path, _ in self.sizes for parent in PurePosixPath(path).parents} - {"."}
         files = [Entry(path, "folder", 0, "") for path in folders]
-        files += [Entry(p, "file", size, known.get(p) or hashing.sha256_file(self.source / p)) for p, size in self.sizes]
+        files += [Entry(p, "file", size, known.get(p) or hash_file(self.source / p)) for p, size in self.sizes]
         found = tuple(sorted(files, key=lambda one: one.path))
         record = Record(self.origin.key, self._name, BUILDER, 1, {}, {}, found, tree_hash(found))
         return Want(record, to_json(record), self.source)

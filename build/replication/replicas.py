@@ -103,7 +103,7 @@ class Replica:
 
     def _wanted(self, files: Iterable[Beside]) -> tuple[Want, ...]:
         """They are sent from where they lie here."""
-        more = tuple(one.want() for one in files)
+        more = tuple(one.want(self._store.hash_file) for one in files)
         self._sources |= {want.entry: want.source for want in more}
         return more
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from build.hub.files import GIT_BLOB, git_blob
 from build.store.hashing import FileHash, sha256_file
 
+FINGERPRINTS = "fingerprints.sqlite"  # beside the store
 SMALL_BYTES = 64 * 1024
 RACY_NS = 100_000_000  # the kernel's coarse clock, which stamps files, lags by one tick of at most 10 ms
 COARSE_NS = 2_000_000_000  # file systems that keep whole seconds (or two)

@@ -14,6 +14,7 @@ from build.image.load import load, prove
 from build.nodes.hosts import Host
 from build.replication.replicas import Replica
 from build.replication.replicate import told_report, wants
+from build.store.fingerprints import FINGERPRINTS, Fingerprints
 from build.store.store import Store
 from supervisor.fleet import shared
 from supervisor.fleet.site import GuardPost, Site
@@ -38,7 +39,8 @@ class Worker:
     ) -> None:
         self._shared = shared
         self.host, self._prepare, self._head_store, self._say = host, prepare, head_store, say
-        self._replica = Replica(host, ssh_config, Store(head_store), say)
+        self._known = Fingerprints(head_store.parent / FINGERPRINTS)
+        self._replica = Replica(host, ssh_config, Store(head_store, self._known.sha256), say)
         self.node = self._replica.node
         self._docker = FarDocker(self.node)
         self.runner = DockerRunner(self._docker, self._image_id, host.name)
@@ -66,6 +68,7 @@ class Worker:
             self._replica.require(bundle, site.platform)
         else:
             self._say(told_report(self._replica.fill(bundle, site.platform, thorough=self._prepare == "1")))
+        self._known.save()
         if self._shared or self._prepare != "0":
             self.node.run(["sh", "-c", MAKE_CACHE, "cache", str(site.cache)], ASK_S)
         self._image_id(self._image(bundle, site))

@@ -79,6 +79,19 @@ def test_of_a_checkpoint_all_but_the_packed_shards_is_read(store: Store) -> None
     assert (want.source / SMALL).read_bytes() == b"{}"
 
 
+def test_only_what_is_locked_by_a_git_hash_is_asked_for_its_own(store: Store) -> None:
+    origin = hub(store)
+    asked: list[Path] = []
+
+    def kept(path: Path) -> str:
+        asked.append(path)
+        return "kept"
+
+    (found,) = beside(store, [served_folder(store, links(origin, *CONTENT), [VISION], files=origin)])
+    assert {f.path: f.sha256 for f in found.want(kept).record.files}[SMALL] == "kept"
+    assert asked == [found.source / SMALL]
+
+
 def test_of_a_folder_without_weight_files_everything_is_read(store: Store) -> None:
     origin = hub(store)
     (found,) = beside(store, [served_folder(store, links(origin, PACKED, VISION), None, files=origin)])

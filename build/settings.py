@@ -151,6 +151,7 @@ def _word(raw: object) -> str:
 
 
 flag = Parser(_flag)
+flag_or_nothing = Parser(lambda raw: raw != "" and _flag(raw))  # as variables of other software are read: empty is not set
 text = Parser(_text)
 path = Parser(_path)
 word = Parser(_word)
@@ -220,6 +221,9 @@ class Places:
     )
     hf_cache: Path | None = setting(
         optional(path), None, "the hub's cache, kept as it is (default: ~/.cache/huggingface/hub)", change=Change.BUILD
+    )
+    hf_hub_offline: bool = setting(
+        flag_or_nothing, False, "never ask the hub: what its cache lacks is an error at once", change=Change.BUILD
     )
     hub_transport: str = setting(
         one_of("http", "xet"),

@@ -26,14 +26,14 @@ from build.locks.pins import Lock
 from build.nodes.workers import Workers
 from build.settings import Places, Sources, load
 from build.store import durable, generations
-from build.store.fingerprints import Fingerprints
+from build.store.fingerprints import FINGERPRINTS, Fingerprints
 from build.store.hashing import Entry, tree
 from build.store.outside import OUTSIDE
 from build.store.record import Made, Record, record_of
 from build.store.store import Store
 
 if TYPE_CHECKING:  # what makes artefacts is loaded when there is one to make
-    from build.graph.jobs import Toolbox
+    from build.graph.jobs import HubAccess, Toolbox
     from build.hub.shelf import Shelf
 
 CONFIG = "config.toml"
@@ -66,7 +66,7 @@ class Project:
         self.target = places.target
         self.report = report or Report(sys.stdout)
         self.host = toolchain.host()
-        self.fingerprints = Fingerprints(state / "fingerprints.sqlite")
+        self.fingerprints = Fingerprints(state / FINGERPRINTS)
         self.store = Store(state / "store", self.fingerprints.sha256)
         self.children = Children()
         self.built: list[str] = []
@@ -206,7 +206,7 @@ class Project:
 
     def tools(self, cache: Path | None = None) -> Toolbox:
         """What builders may use; ``cache`` in place of the state folder's own."""
-        from build.graph.jobs import DOCKER_SOCKET, HubAccess, Toolbox
+        from build.graph.jobs import DOCKER_SOCKET, Toolbox
 
         wheels = toolchain.installed_root()
         return Toolbox(
@@ -217,10 +217,20 @@ class Project:
             self.children,
             self.fingerprints.sha256,
             self.state,
-            HubAccess(self.shelf, say=self.report.line, show=self.report.extra, xet=self.places.hub_transport == "xet"),
+            self._hub(),
             self.places.kit_files,
             str(self.places.build_socket or DOCKER_SOCKET),
         )
+
+    def _hub(self) -> HubAccess:
+        from build.graph.jobs import HubAccess
+
+        access = HubAccess(self.shelf, say=self.report.line, show=self.report.extra, xet=self.places.hub_transport == "xet")
+        if not self.places.hf_hub_offline:
+            return access
+        from build.hub import offline
+
+        return replace(access, connect=offline.connect)
 
     def not_locked(self) -> tuple[str, ...]:
         """Artefacts that were made and whose key the lock does not have."""

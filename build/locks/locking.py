@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 from build.artefacts import images, toolchain
@@ -38,7 +38,7 @@ def pin(project: Project, only: frozenset[str]) -> list[str]:
         if lines:
             _save(project, lock)
         return lines
-    found = resolve.resolve(wish, lock, rest, _hub_snapshot)
+    found = resolve.resolve(wish, lock, rest, _no_hub() if project.places.hf_hub_offline else _hub_snapshot)
     if found.lock != project.lock:
         _save(project, found.lock)
     lines += found.lines
@@ -64,6 +64,12 @@ def _hub_snapshot(repo: str, ref: str) -> Snapshot:
         return LibraryHub().snapshot(repo, ref)
     except Trouble as trouble:
         raise BuildFailed(f"{repo}: {trouble}: is the hub reachable from this machine?") from None
+
+
+def _no_hub() -> Callable[[str, str], Snapshot]:
+    from build.hub import offline
+
+    return offline.connect().snapshot
 
 
 def record(project: Project, only: frozenset[str]) -> list[str]:

@@ -21,22 +21,13 @@ KNOWN_GOOD_CONTEXT = 524288  # suits a head with 6 GiB in use by other software
 SHARED_HEAD_BYTES = 5 * GIB  # more than this in use on an idle head is other software's
 SHORTEST_WAIT_S = 300  # a rank alone looks for its peer for about as long
 RECIPE_RANK_BYTES = int(98.7 * GIB)  # the rank file of the recipe's model, of which each machine loads one
-# Names of the recipe that other parts of the project read under the same or another key.
-ELSEWHERE = {
-    "WORKER": "worker",
-    "FABRIC_PEER": "fabric_peer",
-    "WORKER_HF_CACHE": "worker_hf_cache",
-    "HF_CACHE": "hf_cache",
-    "NFS_VOLUME": "nfs_volume",
-    "NFS_PATH": "nfs_path",
-    "PREPARE": "prepare",
-    "NCCL_RAILS": "rails",
-}
+RENAMED = {"rails": "NCCL_RAILS"}  # our name -> the recipe's, where they differ
 # Never imported, and why.
 LEFT_OUT = {
     **dict.fromkeys(("HF_TOKEN", "API_KEY"), "a secret: keep it in the environment or in a file of its own"),
     **dict.fromkeys(LOCK_NAMES, "belongs to the lock: give it to `doit lock`"),
-    "DRY_RUN": "a flag of one command, no setting",
+    "DRY_RUN": "a flag of one command, no setting: `supervisor run --dry-run`",
+    "WORKER_HF_CACHE": "no counterpart: what a worker's rank reads of the hub is copied into `worker_store` there, and proven",
 }
 SECRETS = frozenset({"HF_TOKEN", "API_KEY"})
 
@@ -87,8 +78,6 @@ def _one(key: str, value: str, machine: Machine) -> Judgement:
         return special(key, value, machine)
     if key in LEFT_OUT:
         return Judgement(key, "" if key in SECRETS else value, "warn", LEFT_OUT[key])
-    if key in ELSEWHERE:
-        return Judgement(key, value, "ok", settings=((ELSEWHERE[key], value),) if value else ())
     if (key.startswith(ENGINE_PREFIXES) or key in ENGINE_NAMES) and key not in NOT_ENGINE:
         return _engine(key, value)
     item = _fields().get(key)
@@ -111,7 +100,7 @@ def _setting(item: dataclasses.Field[Any], key: str, value: str) -> Judgement:
 
 
 def _unknown(key: str, value: str) -> Judgement:
-    near = difflib.get_close_matches(key, [*_fields(), *ELSEWHERE, *_SPECIAL], n=1, cutoff=0.75)
+    near = difflib.get_close_matches(key, [*_fields(), *_SPECIAL], n=1, cutoff=0.75)
     return Judgement(key, value, "warn", f"unknown; {near[0]} is meant" if near else "unknown setting")
 
 
@@ -166,16 +155,18 @@ def _nfs_server(key: str, value: str, _: Machine) -> Judgement:
 def _offline(key: str, value: str, _: Machine) -> Judgement:
     word = value.strip().lower()
     if word in {"1", "true", "yes", "on"}:
-        return Judgement(key, "1", "ok", settings=(("offline", True),))
+        return Judgement(key, "1", "ok", settings=(("hf_hub_offline", True),))
     if word in {"", "0", "false", "no", "off"}:
-        return Judgement(key, "0", "ok", settings=(("offline", False),))
+        return Judgement(key, "0", "ok", settings=(("hf_hub_offline", False),))
     return Judgement(key, value, "fail", "wanted true or false")
 
 
 def _fields() -> dict[str, dataclasses.Field[Any]]:
     """Settings that a recipe can name, by their name there."""
     groups: Iterable[type] = (Places, *GROUPS)
-    return {item.name.upper(): item for group in groups for item in dataclasses.fields(group) if item.metadata["recipe"]}
+    items = [item for group in groups for item in dataclasses.fields(group)]
+    named = {item.name.upper(): item for item in items if item.metadata["recipe"]}
+    return named | {RENAMED[item.name]: item for item in items if item.name in RENAMED}
 
 
 _SPECIAL: Mapping[str, Callable[[str, str, Machine], Judgement]] = {

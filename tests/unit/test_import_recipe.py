@@ -15,6 +15,7 @@ from supervisor.recipe.importer import import_recipe, toml
 from supervisor.recipe.values import RECIPE_RANK_BYTES, Machine, rank_needs
 from supervisor.settings import GROUPS
 from tests.testing.cases import case
+from tests.testing.checkout import CHECKOUT
 
 KNOWN = names(Places, *GROUPS)
 UNSAFE = case("settings-unsafe-values")
@@ -116,6 +117,48 @@ def test_a_folder_without_a_recipe_is_named(tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.parametrize("value", ["plain", 'a "b" \\c', "é\x7f\t", 3, 1.5, True])
 def test_scalars_come_back_out_of_toml(value: object) -> None:
     assert tomllib.loads(f"x = {toml(value)}") == {"x": value}
+
+
+# Every variable that the recipe's settings list has, with a value of a real installation: what each becomes here.
+IMPORTED = {
+    "WORKER": "spark-b", "FABRIC_PEER": "192.0.2.2", "MASTER_ADDR": "192.0.2.1", "MASTER_PORT": "29500", "SERVED_NAME": "model",
+    "HOST": "0.0.0.0", "PORT": "8888", "CONTEXT": "524288", "PARALLEL": "4", "MAX_TOKENS": "32768", "THINKING": "1",
+    "HF_CACHE": "/data/hub", "HF_HUB_OFFLINE": "1", "NFS_VOLUME": "twinfold-hf", "HEAD_NFS_SERVER": "192.0.2.1",
+    "NFS_PATH": "/data/hub", "PREPARE": "auto", "ABLIT": "0", "MIN_AVAIL_GIB": "4", "LOG_DIR": "/var/log/gang", "LOG_KEEP": "10",
+    "CONTAINER_NAME": "gang", "WAIT_TIMEOUT": "1800", "STOP_TIMEOUT": "30", "STATE_DIR": "/data/twinfold", "NCCL_RAILS": "2",
+}  # fmt: skip
+EXPLAINED = {
+    "WORKER_HF_CACHE": "/data/hub", "MODEL_ID": "org/model", "MODEL_REVISION": "main", "HF_TOKEN": "hf_secret", "DRY_RUN": "1",
+    "ABLIT_REVISION": "main", "TF_REPO": "https://example.org/e", "TF_REF": "main", "ZIG_VERSION": "0.17.0",
+    "ZIG_SHA256": "0" * 64, "BASE_IMAGE": "ubuntu:24.04",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value"), [*IMPORTED.items(), *EXPLAINED.items()])
+def test_every_variable_of_the_recipe_becomes_a_setting_that_loads_or_says_why_not(
+    key: str, value: str, recipe: Path, proc: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (recipe / ".env").write_text(f"{key}={value}\n")
+    assert run(recipe, proc) == 0
+    line = capsys.readouterr().out.splitlines()[0]
+    written = tomllib.loads((recipe.parent / "config.toml").read_text())
+    assert bool(written) == (key in IMPORTED), line
+    assert "unknown" not in line
+    assert "there is no setting" not in line
+    assert " -> " in line if written else line.rpartition(" (")[2].rstrip(")")
+    configure(sources(recipe, proc))  # every key is one that we read, with a value that it takes
+
+
+def test_offline_means_that_the_hub_is_never_asked(tmp_path: Path) -> None:
+    from build.errors import BuildFailed
+    from build.graph.project import open_project
+
+    for environ in ({"HF_HUB_OFFLINE": "1"}, {"TWINFOLD_HF_HUB_OFFLINE": "true"}):
+        project = open_project(CHECKOUT, environ | {"TWINFOLD_STATE_DIR": str(tmp_path / "state")}, {}, frozenset)
+        hub = project.tools().hub.connect()
+        with pytest.raises(BuildFailed, match="model-1 at 111 is not in the cache, and hf_hub_offline is set"):
+            hub.locate("org/model", "111", "model-1")
+        project.close()
 
 
 def test_only_a_machine_that_could_hold_a_rank_served_the_recipe() -> None:

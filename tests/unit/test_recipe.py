@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from build.settings import Places, names
 from build.units import GIB
 from supervisor.recipe.file import read_env, read_shell
-from supervisor.recipe.values import ELSEWHERE, Judgement, Machine, judge
+from supervisor.recipe.values import Judgement, Machine, judge
 from supervisor.settings import GROUPS, Memory
 from tests.testing.cases import case
 
 QUOTING = case("settings-local-sh-quoting")
 UNSAFE = case("settings-unsafe-values")
-KNOWN = names(Places, *GROUPS) | set(ELSEWHERE.values()) | {"storage", "nfs_server", "offline"}
+KNOWN = names(Places, *GROUPS)
 HEAD = Machine(
     int(UNSAFE.given["head_total_gib"] * GIB),
     int(UNSAFE.given["head_available_idle_gib"] * GIB),
@@ -127,6 +127,8 @@ def test_what_they_are_imported_as() -> None:
     assert judged("NCCL_IB_GID_INDEX", "").engine_env == ()
     assert judged("TF_DS_IDX_SPLIT", "1").engine_env == (("TF_DS_IDX_SPLIT", "1"),)
     assert judged("HF_HUB_OFFLINE", "true").value == "1"
+    assert judged("HF_HUB_OFFLINE", "true").settings == (("hf_hub_offline", True),)
+    assert judged("NCCL_RAILS", "2").settings == (("rails", 2),)
     assert judged("HEAD_NFS_SERVER", "").settings == (("storage", "local"),)
     assert judged("HOST", "0.0.0.0").settings == (("host", "0.0.0.0"), ("allow_unauthenticated", True))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from supervisor.machine.policy import pause_s, wake_at_s
-from supervisor.machine.step import IGNORED, IllegalEvent, step
-from supervisor.machine.types import After, Effect, Event, Phase, Policy, Reason, State
+from supervisor.machine.step import step
+from supervisor.machine.table import IGNORED
+from supervisor.machine.types import After, Effect, Event, IllegalEvent, Phase, Policy, Reason, State
 
 __all__ = [
     "IGNORED",

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from supervisor.machine.step import IGNORED, IllegalEvent, step
+from supervisor.machine.step import step
+from supervisor.machine.table import UNUSED
 from supervisor.machine.types import (
     After,
     Begin,
@@ -18,6 +19,7 @@ from supervisor.machine.types import (
     GateRefused,
     GuardLost,
     HandoverAsked,
+    IllegalEvent,
     MemoryBreach,
     Parity,
     Phase,
@@ -41,7 +43,8 @@ LATE_S = 1e9
 BOTH = frozenset({0, 1})
 HEAD = """# The gang's states
 
-Drawn from `supervisor/machine/` by `python -m supervisor.machine.diagram`; a test keeps it current.
+Drawn from `supervisor/machine/` by `python -m supervisor.machine.diagram`; a test keeps it current. What each event does in each
+phase is one table there: `supervisor/machine/table.py`.
 A gang has every rank or none: whatever ends a launch leads through `clearing`, which kills every rank, and nothing starts again
 before all of them are known to be gone.
 """
@@ -67,8 +70,11 @@ def document() -> str:
     """The whole of docs/machine.md."""
     arrows = [f"    {a} --> {b}: {', '.join(labels)}" for (a, b), labels in transitions().items()]
     ends = [f"    {phase.value} --> [*]" for phase in (Phase.STOPPED, Phase.GAVE_UP, Phase.HANDED_OVER)]
-    rows = [f"| {phase.value} | {kind.__name__} | {why} |" for (phase, kind), why in IGNORED.items() if kind is not Tick]
-    table = ["## Events that change nothing", "", "| phase | event | because |", "|---|---|---|", *rows]
+    rows = [
+        f"| {why} | {', '.join(phase.value for phase in phases)} | {', '.join(kind.__name__ for kind in kinds)} |"
+        for why, phases, kinds in UNUSED
+    ]
+    table = ["## Events that change nothing", "", "| because | in these phases | these events |", "|---|---|---|", *rows]
     rest = (
         "An event with neither arrow nor row changes what the gang knows, and not its phase (a rank has loaded, other settings"
         " count), or is an error of the supervisor itself (`IllegalEvent`)."

@@ -1,4 +1,4 @@
-"""Pure decisions beside the transitions: back-off, what follows a failure, and when the machine must be woken."""
+"""Pure decisions beside the transitions: back-off, what follows a failure, deadlines, and when the machine must be woken."""
 
 from __future__ import annotations
 
@@ -58,6 +58,11 @@ def counted(restarts: tuple[tuple[Reason, int], ...], reason: Reason) -> tuple[t
     table = dict(restarts)
     table[reason] = table.get(reason, 0) + 1
     return tuple(sorted(table.items()))
+
+
+def due(at_s: float, since_s: float, after_s: float) -> bool:
+    """Whether a deadline has come. The same sum as in ``wake_at_s``: a difference would round otherwise, and wake for nothing."""
+    return at_s >= since_s + after_s
 
 
 def wake_at_s(state: State) -> float | None:

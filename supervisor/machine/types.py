@@ -124,6 +124,10 @@ class Event:
     at_s: float
 
 
+class IllegalEvent(Exception):
+    """An event that cannot come in this phase: a fault of the supervisor itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tick(Event):
     """Time has passed; nothing else happened."""

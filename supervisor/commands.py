@@ -252,7 +252,7 @@ def _write(folder: Path, made: Mapping[str, str]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in made.items():
-            durable.replace_file(folder / name, content.encode(), folder / f".{name}.new", 0o644)
+            durable.replace_file(folder / name, content.encode(), 0o644)
             print(folder / name)
     except OSError as error:
         raise UsageError(f"{folder} cannot be written to: {error.strerror or error}: name another folder with --output") from None

@@ -10,7 +10,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -103,9 +102,4 @@ def _link(shelf: Shelf, snapshot: Snapshot, file: HubFile, *, again: bool) -> No
     if os.path.lexists(path) and not again:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    with suppress(FileNotFoundError):
-        fresh.unlink()
-    fresh.symlink_to(layout.link_target(file.path, blob.name))
-    fresh.rename(path)
-    durable.sync_folder(path.parent)
+    durable.replace_link(path, layout.link_target(file.path, blob.name))

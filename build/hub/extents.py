@@ -16,8 +16,8 @@ from pathlib import Path
 
 from build.errors import BuildFailed
 from build.hub.patience import PIECE_BYTES
+from build.machine import boot_id
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MAGIC = b"TWFXT1\0\0"
 HEADER = struct.Struct("<8s36sQQ64s")  # magic, boot id, file size, piece size, the hash that proves the content
 ROW = struct.Struct("<QQ")  # written, synced
@@ -37,7 +37,7 @@ class Extents:
 
     def __init__(self, path: Path, size: int, proof: str, piece_bytes: int = PIECE_BYTES, boot: str = "") -> None:
         self.path, self.size = path, size
-        self._boot = (boot or BOOT_ID.read_text(encoding="ascii").strip()).encode().ljust(36, b"\0")
+        self._boot = (boot or boot_id()).encode().ljust(36, b"\0")
         self._proof = proof.encode()
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:

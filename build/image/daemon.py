@@ -11,12 +11,11 @@ from build.image.docker_api import Answer, Api, DaemonUnreachable
 from build.image.identity import Json
 from build.image.load import LoadRefused
 from build.image.oci import Platform
+from build.machine import ARCHITECTURES
 
 # From 1.48 (Docker 28) on, a load names its platform and inspect lists whether every blob is there.
 PLATFORM_API = (1, 48)
 LOAD_TIMEOUT_S = 1800.0
-# What `uname -m` says, in Go's words.
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 class DockerDaemon:

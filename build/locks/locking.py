@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
@@ -117,7 +116,7 @@ def _other_images(project: Project) -> Iterator[Difference]:
 
 def _save(project: Project, lock: Lock) -> None:
     def save(path: Path, content: bytes) -> None:
-        durable.replace_file(path, content, path.with_name(f".{path.name}.{os.getpid()}"), 0o644)
+        durable.replace_file(path, content, 0o644)
 
     with durable.told(str(project.lock_path)):
         lockfile.write(project.lock_path, lock, save)

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from build.errors import UsageError
+from build.machine import ARCHITECTURES
 from build.nodes.workers import Workers, each, unsafe
 
 HEAD = "head"
-MACHINES = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}  # `uname -m` to an image's platform
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,4 +61,4 @@ def _shares(world: int, count: int) -> list[tuple[int, ...]]:
 
 def platform_of(machine: str) -> str:
     """An image's platform from what a kernel calls its machine."""
-    return MACHINES.get(machine, machine)
+    return f"linux/{ARCHITECTURES[machine]}" if machine in ARCHITECTURES else machine

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from build.errors import BuildFailed
 
@@ -29,15 +30,45 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def replace_file(target: Path, content: bytes, scratch: Path, mode: int = FILE_MODE) -> None:
-    """Write ``target`` atomically and durably; ``scratch`` is a name on the same file system, gone afterwards."""
+@contextmanager
+def replacing(target: Path, mode: int = FILE_MODE, scratch: Path | None = None) -> Iterator[BinaryIO]:
+    """A file to write that becomes ``target`` at the end, atomically and durably; an exception leaves ``target`` as it was.
+
+    ``scratch`` is a name on the same file system, gone afterwards; without one it is a hidden name beside the target, which
+    no other thread or process uses.
+    """
+    scratch = scratch or _beside(target)
     fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with _renamed(scratch, target), os.fdopen(fd, "wb") as file:
+        yield file
+        file.flush()
+        os.fchmod(file.fileno(), mode)
+        os.fsync(file.fileno())
+
+
+def replace_file(target: Path, content: bytes, mode: int = FILE_MODE, scratch: Path | None = None) -> None:
+    """Write a small file as :func:`replacing` does."""
+    with replacing(target, mode, scratch) as file:
+        file.write(content)
+
+
+def replace_link(link: Path, leads_to: str | Path) -> None:
+    """Make or change a symbolic link, atomically and durably."""
+    scratch = _beside(link)
+    scratch.unlink(missing_ok=True)
+    with _renamed(scratch, link):
+        scratch.symlink_to(leads_to)
+
+
+def _beside(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}")
+
+
+@contextmanager
+def _renamed(scratch: Path, target: Path) -> Iterator[None]:
+    """Put ``scratch`` in the target's place after the block; remove it where the block or the renaming fails."""
     try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
+        yield
         scratch.rename(target)
     except BaseException:
         with suppress(OSError):

@@ -120,7 +120,7 @@ def make(state_dir: Path, target: str, bundle_entry: str, now: Callable[[], floa
         return select(state_dir, target, made[-1].number)
     number = max([_last_number(folder), *(g.number for g in made)]) + 1
     raw = {"number": number, "bundle": bundle_entry, "made_s": round(now(), 3)}
-    durable.replace_file(folder / f"{number}.json", (json.dumps(raw) + "\n").encode(), folder / ".new.json")
+    durable.replace_file(folder / f"{number}.json", (json.dumps(raw) + "\n").encode())
     return select(state_dir, target, number)
 
 
@@ -135,11 +135,7 @@ def find(state_dir: Path, target: str, number: int) -> Generation:
 def select(state_dir: Path, target: str, number: int) -> Generation:
     """Make a generation current; ``UsageError`` where there is none of that number."""
     folder, found = _folder(state_dir, target), find(state_dir, target, number)
-    scratch = folder / ".new-current"
-    scratch.unlink(missing_ok=True)
-    scratch.symlink_to(f"{number}.json")
-    scratch.rename(folder / CURRENT)
-    durable.sync_folder(folder)
+    durable.replace_link(folder / CURRENT, f"{number}.json")
     return found
 
 
@@ -149,7 +145,7 @@ def remove(state_dir: Path, generation: Generation) -> None:
     if here is not None and here.number == generation.number:
         raise UsageError(f"generation {generation.number} of {generation.target} is the current one")
     folder = _folder(state_dir, generation.target)
-    durable.replace_file(folder / "last", f"{max(_last_number(folder), generation.number)}\n".encode(), folder / ".new-last")
+    durable.replace_file(folder / "last", f"{max(_last_number(folder), generation.number)}\n".encode())
     (folder / f"{generation.number}.json").unlink(missing_ok=True)
     durable.sync_folder(folder)
 

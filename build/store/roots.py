@@ -12,12 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from build import machine
 from build.errors import StoreDamaged, UsageError
 from build.store import durable, generations
 from build.store.generations import BUNDLE_FILE, Generation
 from build.store.store import ENTRY, Store
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+boot_id = machine.boot_id  # a running launch is a root of this boot only
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +35,8 @@ def hold(state_dir: Path, launch: str, bundle_entry: str, pid: int, start: int) 
     folder.mkdir(parents=True, exist_ok=True)
     raw = {"bundle": bundle_entry, "pid": pid, "start": start, "boot_id": boot_id()}
     file = folder / f"{launch}.json"
-    durable.replace_file(file, (json.dumps(raw) + "\n").encode(), folder / f".{launch}.new", 0o644)
+    durable.replace_file(file, (json.dumps(raw) + "\n").encode(), 0o644)
     return file
-
-
-def boot_id(file: Path = BOOT_ID) -> str:
-    """This boot of this machine."""
-    return file.read_text(encoding="ascii").strip()
 
 
 def launches(state_dir: Path, boot: str) -> tuple[Root, ...]:

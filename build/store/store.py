@@ -117,7 +117,7 @@ class Store:
 
     def write_record(self, new: Record) -> None:
         """Write an entry's record atomically and durably."""
-        durable.replace_file(self.record_path(new.entry), record.to_json(new), self.scratch.new("record"))
+        durable.replace_file(self.record_path(new.entry), record.to_json(new), scratch=self.scratch.new("record"))
         self._seen[new.entry] = new
 
     def forget(self, entry: str) -> None:

@@ -7,6 +7,7 @@ asked, and what was not given keeps its default. A config.toml that is there kee
 from __future__ import annotations
 
 import re
+import stat
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 from build.errors import Refused, UsageError
 from build.nodes.hosts import HEAD
 from build.settings import Sources
+from build.store import durable
 from supervisor.configuration import configure
 from supervisor.doctor import report
 from supervisor.doctor.examine import Examination, live
@@ -61,12 +63,11 @@ def merged(content: str, answers: Mapping[str, object]) -> str:
 
 
 def write(file: Path, answers: Mapping[str, object]) -> None:
-    """Set these keys in a config.toml. ``UsageError`` where it cannot be written."""
+    """Set these keys in a config.toml, whose mode stays. ``UsageError`` where it cannot be written."""
     try:
         before = file.read_text(encoding="utf-8") if file.exists() else ""
-        new = file.with_name(file.name + ".new")
-        new.write_text(merged(before, answers), encoding="utf-8")
-        new.replace(file)
+        mode = stat.S_IMODE(file.stat().st_mode) if before else 0o644
+        durable.replace_file(file, merged(before, answers).encode(), mode)
     except OSError as error:
         raise UsageError(f"{file} cannot be written ({error.strerror}): name another with --out") from None
 

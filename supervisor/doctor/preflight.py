@@ -14,6 +14,7 @@ from pathlib import Path
 from build.errors import Refused
 from build.nodes.hosts import HEAD
 from build.nodes.node import Node
+from build.store import durable
 from supervisor.configuration import Configuration
 from supervisor.doctor.collect import collect
 from supervisor.doctor.examine import Examination, live
@@ -99,9 +100,7 @@ def _carried_out(findings: tuple[Finding, ...], say: Say, *, strict: bool) -> No
 def remember(file: Path, indexes: Indexes) -> None:
     """Keep the GID indexes of this launch, for the next to compare with."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    new = file.with_suffix(".new")
-    new.write_text(json.dumps(indexes, sort_keys=True) + "\n", encoding="utf-8")
-    new.replace(file)
+    durable.replace_file(file, (json.dumps(indexes, sort_keys=True) + "\n").encode(), 0o644)
 
 
 def _line(findings: tuple[Finding, ...]) -> str:

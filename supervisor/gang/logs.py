@@ -8,7 +8,6 @@ rank is removed only after its log is saved: what it printed is often the only e
 from __future__ import annotations
 
 import gzip
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,14 +15,16 @@ from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 
+from build.store import durable
 from supervisor.engine.log import LINE_LIMIT
 from supervisor.engine.nccl import NcclFailure, cause
 from supervisor.runners.protocol import RankExit, RankHandle, Runner
-from supervisor.runners.records import write_bytes, write_json
+from supervisor.runners.records import write_json
 
 _FILE = re.compile(r"^(?P<launch>\d{8}T\d{6}Z-.+)-(?:rank\d+\.log\.gz|guard\d+\.jsonl|end\.json)$")
 _POLL = re.compile(r'"GET /(?:health|metrics) HTTP/1\.[01]" 200\b')
 _SCANNED_BYTES = 64 << 20  # of each rank's log, for a network failure: the first one is the cause
+_MODE = 0o600  # logs may hold what users wrote
 _LEVEL = 3  # a log of 200 MiB within seconds: the next launch waits for it
 
 
@@ -69,7 +70,7 @@ def save(
         _write_compressed(path, _bounded(runner.whole_log(handle), keeping.rank_bytes))
     for rank, lines_ in evidence.items():
         if lines_:
-            write_bytes(keeping.folder / f"{ended.stem}-guard{rank}.jsonl", lines_)
+            durable.replace_file(keeping.folder / f"{ended.stem}-guard{rank}.jsonl", lines_, _MODE)
     write_json(keeping.folder / f"{ended.stem}-end.json", _end(ended))
     prune(keeping.folder, keeping.launches)
 
@@ -170,15 +171,9 @@ def _bounded(pieces: Iterable[bytes], limit: int) -> Iterator[bytes]:
 
 
 def _write_compressed(path: Path, pieces: Iterable[bytes]) -> None:
-    temp = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temp.open("wb") as raw:
-            os.fchmod(raw.fileno(), 0o600)
-            with gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=raw, mtime=0) as out:
-                for piece in pieces:
-                    out.write(piece)
-            raw.flush()
-            os.fsync(raw.fileno())
-        temp.rename(path)
-    finally:
-        temp.unlink(missing_ok=True)
+    with (
+        durable.replacing(path, _MODE) as raw,
+        gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=raw, mtime=0) as out,
+    ):
+        for piece in pieces:
+            out.write(piece)

@@ -10,6 +10,7 @@ import ipaddress
 import socket
 from pathlib import Path
 
+from build.machine import PROC
 from supervisor.runners import procid
 from supervisor.runners.docker_owner import container_of
 
@@ -29,7 +30,7 @@ def taken(host: str, port: int) -> bool:
     return False
 
 
-def owner(port: int, proc: Path = procid.PROC) -> str:
+def owner(port: int, proc: Path = PROC) -> str:
     """Who listens on the port: ``pid 12 (nginx -g …)``, or what can be said where that is hidden."""
     inodes = _listening(port, proc)
     for pid in _pids(proc) if inodes else ():

@@ -1,7 +1,7 @@
 """Who a process is beyond its number: pid, start time and boot id together are never used twice.
 
-Start time is field 22 of ``/proc/<pid>/stat`` (clock ticks since boot), see proc_pid_stat(5); the boot id is
-``/proc/sys/kernel/random/boot_id``. Readers take the root of the proc tree.
+Start time is field 22 of ``/proc/<pid>/stat`` (clock ticks since boot), see proc_pid_stat(5). Readers take the root
+of the proc tree.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-PROC = Path("/proc")
+from build import machine
+from build.machine import PROC
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class ProcessId:
 def boot_id(proc: Path = PROC) -> str:
     """This boot's id, empty where the kernel does not say."""
     try:
-        return (proc / "sys/kernel/random/boot_id").read_text().strip()
+        return machine.boot_id(proc)
     except OSError:
         return ""
 

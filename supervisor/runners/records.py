@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from build.store import durable
 from supervisor.runners.procid import ProcessId
 
 
@@ -40,18 +39,8 @@ class RankRecord:
 
 def write_json(path: Path, content: object) -> None:
     """Replace a small JSON file so that a reader sees the old one or the new one, mode 0600."""
-    write_bytes(path, json.dumps(content, indent=1).encode())
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """The same for any small file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temp = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    with os.fdopen(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    temp.rename(path)
+    durable.replace_file(path, json.dumps(content, indent=1).encode(), 0o600)
 
 
 class Records:

@@ -22,10 +22,10 @@ from typing import Any
 
 import pytest
 
-from build.image.daemon import ARCHITECTURES
 from build.image.docker_api import DockerApi, connect
 from build.image.load import LoadRefused
 from build.image.oci import Platform
+from build.machine import ARCHITECTURES
 
 START_S = 60.0
 STOP_S = 60.0

@@ -15,6 +15,14 @@ from build.settings import Sources
 from supervisor.doctor.init import init, merged, write
 
 
+def test_a_file_that_only_its_owner_may_read_stays_so(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("port = 1\n")
+    file.chmod(0o600)
+    write(file, {"port": 2})
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("port = 2\n", 0o600)
+
+
 def test_keys_are_replaced_where_they_stand_and_new_ones_come_before_the_tables() -> None:
     before = '# mine\nworker = "old"\nport = 9000\n\n[engine_env]\nworker = "kept"\n'
     after = merged(before, {"worker": "ops@spark-b", "rails": "auto", "parallel": "4"})

@@ -1,0 +1,13 @@
+"""What a machine says of itself: its processor, in the words of images, and which boot this is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # `uname -m` to Go's word, which images use
+PROC = Path("/proc")
+
+
+def boot_id(proc: Path = PROC) -> str:
+    """This boot of this machine, a UUID of the kernel's (random(4)). ``OSError`` where it does not say."""
+    return (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

@@ -15,6 +15,7 @@ from typing import Any
 from build.errors import Refused, StoreDamaged
 
 FORMAT = 3
+OTHER_VARIANT = "the abliterated variant: figures measured on the original checkpoint do not validate it"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,12 @@ def with_key_file(serve: Serve, state_dir: Path) -> Serve:
     return dataclasses.replace(serve, api_key_file=state_dir / NAME)
 
 
+def made_key(state_dir: Path) -> Path | None:
+    """The state folder's own key, where an earlier run made one; a gang on loopback does not ask for it, and minds it not."""
+    path = state_dir / NAME
+    return path if path.exists() else None
+
+
 def make_own_key(serve: Serve, state_dir: Path) -> Path | None:
     """Make the state folder's own key if it is the one to use and is not there yet; its path when it was made.
 

@@ -117,6 +117,7 @@ def _parser() -> argparse.ArgumentParser:
         if name == "validate":
             check.add_argument("--skip", action="append", default=[], metavar="CHECK", help="leave a check out; may be repeated")
             check.add_argument("--long-tokens", type=int, help="length of the long prompt, about")
+    _bench(commands)
     recipe = _command(commands, "import-recipe", "a shell recipe's settings to config.toml; nothing of it is run")
     recipe.add_argument("folder", type=Path, metavar="DIR", help="the recipe's checkout: scripts/local.sh and .env are read")
     recipe.add_argument("--dry-run", action="store_true", help="say what would be written, write nothing")
@@ -125,6 +126,41 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("form", choices=["systemd", "compose", "lws"], help="a systemd unit, compose files, a LeaderWorkerSet")
     export.add_argument("--output", metavar="DIR", help="write files there instead of printing")
     return parser
+
+
+def _bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    bench = _command(commands, "bench", "measure an endpoint: decode, prefill, times to tokens, beside published figures")
+    bench.add_argument("--url", help="the API's address (default: the gang of this state folder)")
+    bench.add_argument("--model", default="", help="model id (default: what is served)")
+    bench.add_argument("--json", action="store_true", help="for programs: supervisor/bench/report.schema.json")
+    bench.add_argument("--quick", action="store_true", help="two short runs, prompts of 8K and 32K")
+    bench.add_argument("--record", action="store_true", help="keep the figures: `supervisor status` shows them")
+    bench.add_argument("--runs", type=_count, metavar="N", help="runs of each measurement (default: 3)")
+    bench.add_argument("--streams", type=_count, metavar="N", help="streams decoded together (default: parallel of the settings)")
+    bench.add_argument("--reply-tokens", type=_count, metavar="N", help="most tokens of a timed reply (default: 384)")
+    bench.add_argument(
+        "--prefill", type=_tokens, metavar="N[,N…]", help="prompt lengths in tokens, e.g. 8K,32K (default: 8K to 256K)"
+    )
+    bench.add_argument(
+        "--time-limit", type=_count, metavar="S", help="seconds after which nothing begins (default: 1800, quick 300)"
+    )
+
+
+def _count(raw: str) -> int:
+    if not raw.isdecimal() or int(raw) < 1:
+        raise argparse.ArgumentTypeError(f"{raw}: wanted a whole number from 1 on")
+    return int(raw)
+
+
+def _tokens(raw: str) -> tuple[int, ...]:
+    """Lengths of prompts: whole numbers, with K for 1024, separated by commas."""
+    found = []
+    for word in raw.split(","):
+        number, many = (word[:-1], 1024) if word[-1:] in {"K", "k"} else (word, 1)
+        if not number.isdecimal() or int(number) * many < 128:
+            raise argparse.ArgumentTypeError(f"{word or raw}: wanted prompt lengths from 128 tokens on, like 8K,32K")
+        found.append(int(number) * many)
+    return tuple(found)
 
 
 def _command(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, help_: str) -> argparse.ArgumentParser:

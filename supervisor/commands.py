@@ -98,6 +98,7 @@ def init(args: Namespace, sources: Sources) -> int:
 
 def status(args: Namespace, sources: Sources) -> int:
     """``supervisor status``: of the supervisor, or of what runs without one."""
+    from supervisor.bench import record
     from supervisor.status.text import as_text
     from supervisor.status.watch import watch
 
@@ -105,7 +106,11 @@ def status(args: Namespace, sources: Sources) -> int:
     if args.watch:
         watch(lambda: _status(one), sys.stdout)
     shown = _status(one)
-    print(json.dumps(shown, indent=1) if args.json else as_text(shown))
+    measured = record.kept(one.state_dir, shown) if "url" in shown else None
+    if args.json:
+        print(json.dumps({**shown, **({"bench": record.summary(measured, shown["bundle"])} if measured else {})}, indent=1))
+        return 0
+    print("\n".join([as_text(shown), *([record.as_text(measured, shown["bundle"])] if measured else [])]))
     return 0
 
 
@@ -204,6 +209,15 @@ def validate(args: Namespace, sources: Sources) -> int:
     return 0
 
 
+def bench(args: Namespace, sources: Sources) -> int:
+    """``supervisor bench``: 1 where replies are not the same tokens, 130 when interrupted, with what was measured so far."""
+    from supervisor.bench.command import bench as measure
+
+    one = configure(sources)
+    gang = {} if args.url else _serving(one)
+    return measure(args, one, _endpoint(args, one), gang, Path(__file__).resolve().parent.parent)
+
+
 def import_recipe(args: Namespace, sources: Sources) -> int:
     """``supervisor import-recipe``: each value with what became of it, then the file."""
     from build.facts.memory import read_meminfo
@@ -259,11 +273,19 @@ def _write(folder: Path, made: Mapping[str, str]) -> None:
 
 
 def _endpoint(args: Namespace, one: Configuration) -> Any:
+    from supervisor.api_key import made_key
     from supervisor.engine.facts import connectable
     from supervisor.engine.probes import endpoint, read_api_key
 
-    url = args.url or f"http://{connectable(one.serve.host)}:{one.serve.port}"
-    return endpoint(url, read_api_key(one.serve.api_key_file))
+    url = args.url or _serving(one).get("url") or f"http://{connectable(one.serve.host)}:{one.serve.port}"
+    return endpoint(url, read_api_key(one.serve.api_key_file or (None if args.url else made_key(one.state_dir))))
+
+
+def _serving(one: Configuration) -> Mapping[str, Any]:
+    """The status of the gang that this state folder's supervisor serves, which flags may have put elsewhere; {} for none."""
+    answers = control.ask(one.run_dir, {"do": "status"}) if one.run_dir.is_dir() else None
+    shown: Mapping[str, Any] = _last(answers)["status"] if answers is not None else {}
+    return shown if "url" in shown else {}
 
 
 def _question(args: Namespace, one: Configuration, otherwise: tuple[str, str]) -> tuple[str, str]:

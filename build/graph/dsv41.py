@@ -14,7 +14,7 @@ from typing import Any
 
 from build.artefacts import bundles, engine_source, git_source, hub_files, kits, rank_cache, served, sources, toolchain
 from build.errors import PinsMissing, UsageError
-from build.graph import targets
+from build.graph import published, targets
 from build.graph.builders import PYTHON
 from build.graph.graph import Artefact
 from build.graph.targets import Site
@@ -118,6 +118,7 @@ def read_wanted(checkout: Path, target: str) -> Wanted:
     path = checkout / "lockfiles" / f"{target}.toml"
     raw = lockfile.read_table(path)
     raw.pop("kind")
+    published.figures(raw.pop("published", []), str(path))
     made: dict[str, type] = {
         "model": HubWish, "engram": HubWish, "overlay": HubWish, "engine": EngineWish, "base_image": ImageWish, "kit": KitWish,
         PATCHES: PatchWish,

@@ -6,12 +6,13 @@ the deadline the socket is shut down, whatever it is doing.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -177,24 +178,18 @@ def smoke(where: Endpoint, model: str, asked: tuple[str, str], *, asks: int = 3,
     return SmokeResult(verdict, reply, count, time.monotonic() - began)
 
 
-def _request(where: Endpoint, method: str, path: str, body: bytes | None, deadline_s: float) -> Answer:
+@contextlib.contextmanager
+def connected(where: Endpoint, path: str, deadline_s: float) -> Iterator[http.client.HTTPConnection]:
+    """An open connection for one exchange about ``path``; ``ProbeFailed`` where it breaks, or is not over by the deadline."""
     parts = urlsplit(where.base_url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=deadline_s)
-    headers = {"Content-Type": "application/json", "Connection": "close"}
-    if where.api_key:
-        headers["Authorization"] = f"Bearer {where.api_key}"
-    prefix = parts.path.removesuffix("/v1")
     began = time.monotonic()
     cutter = _Cutter(connection, deadline_s)
     try:
         connection.connect()
         cutter.start()
-        connection.request(method, prefix + path, body, headers)
-        response = connection.getresponse()
-        content = response.read(BODY_LIMIT + 1)
-        whole = response.isclosed() and len(content) <= BODY_LIMIT
-        answer = Answer(response.status, response.getheader("Content-Type", ""), content, time.monotonic() - began)
+        yield connection
     except (OSError, http.client.HTTPException) as error:
         raise _failed(where, path, error, cutter.cut or time.monotonic() - began >= deadline_s, deadline_s) from None
     finally:
@@ -202,6 +197,24 @@ def _request(where: Endpoint, method: str, path: str, body: bytes | None, deadli
         connection.close()
     if cutter.cut:
         raise _failed(where, path, None, True, deadline_s)
+
+
+def send(connection: http.client.HTTPConnection, where: Endpoint, method: str, path: str, body: bytes | None) -> None:
+    """Send one request, with the endpoint's key where it has one."""
+    headers = {"Content-Type": "application/json", "Connection": "close"}
+    if where.api_key:
+        headers["Authorization"] = f"Bearer {where.api_key}"
+    connection.request(method, urlsplit(where.base_url).path.removesuffix("/v1") + path, body, headers)
+
+
+def _request(where: Endpoint, method: str, path: str, body: bytes | None, deadline_s: float) -> Answer:
+    began = time.monotonic()
+    with connected(where, path, deadline_s) as connection:
+        send(connection, where, method, path, body)
+        response = connection.getresponse()
+        content = response.read(BODY_LIMIT + 1)
+        whole = response.isclosed() and len(content) <= BODY_LIMIT
+        answer = Answer(response.status, response.getheader("Content-Type", ""), content, time.monotonic() - began)
     if not whole:
         raise ProbeFailed("cut", f"{where.base_url}: the answer to {path} is over {BODY_LIMIT >> 20} MiB")
     return answer

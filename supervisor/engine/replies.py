@@ -31,7 +31,8 @@ class Usage:
 @dataclass(frozen=True, slots=True)
 class Reply:
     """One answer. ``kind`` is ok, garbage, empty, thinking_used_the_budget, context_too_long, bad_request, unauthorised or
-    engine_error; ``why`` says what was seen. ``token_sha`` is the engine's own digest of the reply's tokens.
+    engine_error; ``why`` says what was seen. ``token_sha`` is the engine's own digest of the reply's tokens, ``prefill_s`` the
+    seconds it says the prompt took, ``accepted_ratio`` the part of drafted tokens that it took; None where it does not say.
     """
 
     kind: str
@@ -43,6 +44,8 @@ class Reply:
     usage: Usage = Usage()
     token_sha: str = ""
     model: str = ""
+    prefill_s: float | None = None
+    accepted_ratio: float | None = None
 
     @property
     def healthy(self) -> bool:
@@ -110,6 +113,12 @@ def events(body: bytes) -> Iterator[str]:
             yield "\n".join(data)
 
 
+def carries_tokens(data: str) -> bool:
+    """Whether an event's data holds something of the reply itself: text, reasoning or part of a tool call; the role is none."""
+    delta = _mapping(_first(_chunk(data).get("choices")).get("delta"))
+    return any(delta.get(name) for name in ("content", "reasoning_content", "tool_calls"))
+
+
 def _streamed(body: bytes) -> Reply:
     content: list[str] = []
     reasoning: list[str] = []
@@ -148,8 +157,10 @@ def _judged(message: Mapping[str, Any], finish: str, raw: Mapping[str, Any], cal
     text, reasoning = str(message.get("content") or ""), str(message.get("reasoning_content") or "")
     usage = _usage(_mapping(raw.get("usage")))
     kind, why = _kind(text, reasoning, finish, usage, bool(calls))
-    sha = str(_mapping(raw.get("tensorfold")).get("token_sha") or "")
-    return Reply(kind, why, text, reasoning, finish, calls, usage, sha, str(raw.get("model") or ""))
+    own, drafts = _mapping(raw.get("tensorfold")), _mapping(raw.get("speculative"))
+    sha, model = str(own.get("token_sha") or ""), str(raw.get("model") or "")
+    accepted = _figure(drafts.get("acceptance_rate")) if drafts.get("drafted") else None
+    return Reply(kind, why, text, reasoning, finish, calls, usage, sha, model, _figure(own.get("prefill_seconds")), accepted)
 
 
 def _kind(text: str, reasoning: str, finish: str, usage: Usage, called: bool) -> tuple[str, str]:
@@ -210,3 +221,7 @@ def _mapping(raw: object) -> Mapping[str, Any]:
 
 def _count(raw: object) -> int | None:
     return raw if isinstance(raw, int) and not isinstance(raw, bool) else None
+
+
+def _figure(raw: object) -> float | None:
+    return float(raw) if isinstance(raw, int | float) and not isinstance(raw, bool) else None

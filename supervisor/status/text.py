@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from build.bundle import OTHER_VARIANT
 from build.units import gib
 from supervisor.runners.protocol import Leftover
-
-OTHER_VARIANT = "the abliterated variant: figures measured on the original checkpoint do not validate it"
 
 
 def without_supervisor(found: Sequence[Leftover], supervisor_pid: int | None) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from build.bundle import OTHER_VARIANT
 from build.store import generations
-from supervisor.status.text import OTHER_VARIANT
 from tests.testing import checkpoint
 from tests.testing.checkpoint import TARGET
 from tests.testing.checkpoint_site import Site, small_site

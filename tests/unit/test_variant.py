@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from build.bundle import Bundle, Engine, StoreRef, to_json
+from build.bundle import OTHER_VARIANT, Bundle, Engine, StoreRef, to_json
 from build.errors import Refused
 from build.settings import Sources
 from build.store import generations
 from supervisor.configuration import configure
 from supervisor.doctor.inquiry import inquire
-from supervisor.status.text import OTHER_VARIANT, as_text
+from supervisor.status.text import as_text
 
 REF = StoreRef(f"{0:032x}-thing")
 

@@ -18,7 +18,7 @@ def keep(state_dir: Path, report: Mapping[str, Any]) -> Path:
     folder = state_dir / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / _name(report["gang"])
-    durable.replace_file(path, (json.dumps(report, indent=1) + "\n").encode(), folder / f".{path.name}.new", 0o644)
+    durable.replace_file(path, (json.dumps(report, indent=1) + "\n").encode())
     return path
 
 

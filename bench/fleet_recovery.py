@@ -15,9 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.testbed import bed
+from bench.hosts import two_hosts
 from tests.testbed.bed import Testbed
-from tests.testbed.layout import Layout
 from tests.testing.demo import demo_state
 from tests.testing.fleet import SupervisedFleet, api, clear, containers
 from tests.testing.supervised import exists, until
@@ -57,12 +56,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=50)
     trials = parser.parse_args().trials
-    if reason := bed.why_not():
-        print(f"error: {reason}", file=sys.stderr)
-        return 3
-    layout = Layout.here(os.environ)
-    with bed.locked(layout, 600.0), tempfile.TemporaryDirectory(prefix="tf-bench-") as folder:
-        testbed = bed.up(layout, keep=False)
+    with two_hosts() as testbed, tempfile.TemporaryDirectory(prefix="tf-bench-") as folder:
         gang = SupervisedFleet(testbed, demo_state(Path(folder)), Path(folder), restart_limit=1000, restart_pause_max_s=0.5)
         try:
             gang.start().wait_ready()
@@ -70,7 +64,6 @@ def main() -> int:
         finally:
             gang.close()
             clear(testbed)
-            bed.down(layout)
     return report(took)
 
 

@@ -26,10 +26,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import guard_cut_off
+from bench.hosts import two_hosts
 from build.image.docker_api import Api, connect
 from tests.testbed import bed
 from tests.testbed.hosts import Host
-from tests.testbed.layout import Layout
 from tests.testing.node_tool import GIB, GuardProcess, ProcTree, Victim, start_ticks
 
 ABOVE_BYTES, BELOW_BYTES = 30 * GIB, GIB
@@ -213,15 +213,11 @@ def on_the_testbed(root: Path, trials: int, slow_trials: int) -> None:
     if why := bed.why_not() or ("" if busybox else "busybox-static is not installed"):
         print(f"left out: {why}", file=sys.stderr)
         return
-    layout = Layout.here(os.environ)
-    with bed.locked(layout):
-        try:
-            (worker,) = bed.up(layout, keep=False).workers
-            guard_cut_off.import_images(worker, root, Path(str(busybox)))
-            show(lambda: shell_loop(root, worker, slow_trials))
-            show(lambda: guard_cut_off_from_all(fresh(root, "c"), worker, trials))
-        finally:
-            bed.down(layout)
+    with two_hosts() as testbed:
+        (worker,) = testbed.workers
+        guard_cut_off.import_images(worker, root, Path(str(busybox)))
+        show(lambda: shell_loop(root, worker, slow_trials))
+        show(lambda: guard_cut_off_from_all(fresh(root, "c"), worker, trials))
 
 
 def show(measure: Callable[[], Row]) -> None:

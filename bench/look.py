@@ -7,7 +7,6 @@ One line each: the middle, the fastest and the slowest; 1 where a middle is over
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 import tempfile
@@ -15,9 +14,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.testbed import bed
+from bench.hosts import two_hosts
 from tests.testbed.bed import Testbed
-from tests.testbed.layout import Layout
 from tests.testing.demo import demo_state
 from tests.testing.on_head import supervisor
 
@@ -54,21 +52,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=11)
     rounds = parser.parse_args().rounds
-    if reason := bed.why_not():
-        print(f"error: {reason}", file=sys.stderr)
-        return 3
-    layout, late = Layout.here(os.environ), 0
-    with bed.locked(layout, 600.0), tempfile.TemporaryDirectory(prefix="tf-bench-") as folder:
-        testbed = bed.up(layout, keep=False)
-        try:
-            for name, (goal_s, code, command) in commands(testbed, demo_state(Path(folder))).items():
-                took = measured(command, code, rounds)
-                middle = statistics.median(took)
-                late += middle > goal_s
-                print(f"{name:<20} middle {middle:.2f} s (goal {goal_s:g}), {min(took):.2f} to {max(took):.2f} s", flush=True)
-        finally:
-            if bed.opened(layout) is None:
-                bed.down(layout)
+    late = 0
+    with two_hosts() as testbed, tempfile.TemporaryDirectory(prefix="tf-bench-") as folder:
+        for name, (goal_s, code, command) in commands(testbed, demo_state(Path(folder))).items():
+            took = measured(command, code, rounds)
+            middle = statistics.median(took)
+            late += middle > goal_s
+            print(f"{name:<20} middle {middle:.2f} s (goal {goal_s:g}), {min(took):.2f} to {max(took):.2f} s", flush=True)
     return int(late > 0)
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from bench.hosts import two_hosts
 from build.graph.graph import Artefact
 from build.nodes.node import SshNode
 from build.nodes.ssh_link import Destination
@@ -27,9 +28,7 @@ from build.replication.replicate import Replication, wants
 from build.store.hashing import tree
 from build.store.record import Made, record_of
 from build.store.store import Store
-from tests.testbed import bed
 from tests.testbed.bed import Testbed
-from tests.testbed.layout import Layout
 from tests.testing.node_tool import node_tool
 
 BLOCK_BYTES = 16 << 20
@@ -57,17 +56,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--gib", type=float, default=4.0)
     parser.add_argument("--streams", type=int, default=STREAMS)
     args = parser.parse_args(argv)
-    if reason := bed.why_not():
-        print(f"error: {reason}", file=sys.stderr)
-        return 3
-    layout = Layout()
-    with bed.locked(layout, 600), tempfile.TemporaryDirectory(dir="/var/tmp", prefix="rate") as folder:
-        testbed = bed.up(layout, keep=False)
-        try:
-            for line in measure(testbed, Path(folder), int(args.gib * 2**30), args.streams):
-                print(line, flush=True)
-        finally:
-            bed.down(layout)
+    with two_hosts() as testbed, tempfile.TemporaryDirectory(dir="/var/tmp", prefix="rate") as folder:
+        for line in measure(testbed, Path(folder), int(args.gib * 2**30), args.streams):
+            print(line, flush=True)
     return 0
 
 

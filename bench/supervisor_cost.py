@@ -20,10 +20,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench import hosts
 from bench.soak import page
 from bench.soak.clients import Load
-from tests.testbed import bed, network
-from tests.testbed.layout import Layout
+from tests.testbed import network
 from tests.testing.demo import demo_state
 from tests.testing.fleet import SupervisedFleet, clear
 from tests.testing.supervised import Supervised
@@ -142,9 +142,7 @@ def _ask_now_and_then(gang: Supervised, over: threading.Event) -> None:
 @contextmanager
 def two_hosts(folder: Path) -> Iterator[tuple[Supervised, frozenset[int]]]:
     """A gang over the testbed with a client that asks all the time, at 20 ms a round."""
-    layout = Layout.here(os.environ)
-    with bed.locked(layout, 600.0):
-        testbed = bed.up(layout, keep=False)
+    with hosts.two_hosts() as testbed:
         gang = SupervisedFleet(testbed, demo_state(folder), folder, TF_STANDIN_ROUND_MS="20")
         try:
             gang.start().wait_ready()
@@ -154,7 +152,6 @@ def two_hosts(folder: Path) -> Iterator[tuple[Supervised, frozenset[int]]]:
         finally:
             gang.close()
             clear(testbed)
-            bed.down(layout)
 
 
 def main() -> int:

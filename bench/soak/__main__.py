@@ -8,27 +8,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+from bench.hosts import two_hosts
 from bench.soak import mixed, page
 from bench.soak.fault import Fault
 from bench.soak.kinds import KINDS
 from bench.soak.rig import CLIENTS, Rig, say
 from bench.soak.table import Circumstances, summary
 from bench.soak.trial import Outcome, trial
-from tests.testbed import bed
-from tests.testbed.layout import Layout
-
-LOCK_WAIT_S = 600.0
 
 
 def main() -> int:
     """1 where a trial did not hold; 3 where no testbed can be made."""
     args = _parser().parse_args()
-    if reason := bed.why_not():
-        print(f"error: {reason}", file=sys.stderr)
-        return 3
     parts = [part.strip() for part in args.kinds.split(";") if part.strip()] or [""]
     kinds = [one for one in KINDS if any(part in one.name for part in parts)]
     if not kinds:
@@ -51,19 +45,11 @@ def main() -> int:
 @contextmanager
 def rig(seed: int, keep: Path | None) -> Iterator[Rig]:
     """A testbed of its own with a gang that serves."""
-    layout = Layout.here(os.environ)
-    with bed.locked(layout, LOCK_WAIT_S), tempfile.TemporaryDirectory(prefix="tf-soak-") as made:
+    with two_hosts() as testbed, tempfile.TemporaryDirectory(prefix="tf-soak-") as made:
         folder = keep or Path(made)
         folder.mkdir(parents=True, exist_ok=True)
-        testbed = bed.up(layout, keep=False)
-        try:
-            one = Rig(testbed, folder, seed)
-            try:
-                yield one
-            finally:
-                one.close()
-        finally:
-            bed.down(layout)
+        with closing(Rig(testbed, folder, seed)) as one:
+            yield one
 
 
 def matrix(made: Rig, kinds: list[Fault], trials: int, within_s: float) -> Iterator[Outcome]:

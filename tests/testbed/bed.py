@@ -27,7 +27,7 @@ TOOLS = ("ip", "nsenter", "unshare", "iptables", "tc", "dockerd", "containerd", 
 
 
 class Busy(RuntimeError):
-    """Someone else is at work on this testbed, or has left it up."""
+    """Someone else is at work on this testbed, or has left it up; or none can be made here."""
 
 
 def why_not() -> str:
@@ -95,6 +95,19 @@ def _take(fd: int, lock: Path, wait_s: float) -> None:
                 owner = lock.read_text().strip()
                 raise Busy(f"process {owner} is at work on the testbed in {lock.parent}: wait for it, or end it") from None
         time.sleep(0.1)
+
+
+@contextmanager
+def own(layout: Layout, wait_s: float = 0.0) -> Iterator[Testbed]:
+    """A testbed for this block alone: made for it, and down after it. ``Busy`` where there can be none within ``wait_s``."""
+    if reason := why_not():
+        raise Busy(reason)
+    with locked(layout, wait_s):
+        try:
+            yield up(layout, keep=False)
+        finally:
+            if opened(layout) is None:  # a person's testbed was not ours to use, so it is not ours to end
+                down(layout)
 
 
 def up(layout: Layout, *, keep: bool) -> Testbed:

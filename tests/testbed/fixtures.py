@@ -19,13 +19,8 @@ def session_testbed() -> Iterator[Testbed]:
     """Two hosts for the whole run; skipped, with the reason, where none can be made."""
     if reason := bed.why_not():
         pytest.skip(reason)
-    layout = Layout.here(os.environ)
-    with bed.locked(layout, LOCK_WAIT_S):
-        try:
-            yield bed.up(layout, keep=False)
-        finally:
-            if bed.opened(layout) is None:  # a person's testbed was not ours to use, so it is not ours to end
-                bed.down(layout)
+    with bed.own(Layout.here(os.environ), LOCK_WAIT_S) as made:
+        yield made
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def main(argv: list[str]) -> int:
 
 def measure(testbed: Testbed, folder: Path, size_bytes: int, streams: int) -> Iterator[str]:
     """Every way in turn, with the source's pages dropped before each."""
-    worker = testbed.workers[0]
+    worker = testbed.worker
     store = Store(folder / "store")
     source = make(store, size_bytes)
     node = SshNode(

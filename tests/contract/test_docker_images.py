@@ -26,17 +26,6 @@ STORES = ("graph driver", "containerd")
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerApi]:
-    with daemons.docker_api(tmp_path_factory.mktemp("d")) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def docker(api: DockerApi) -> DockerDaemon:
-    return DockerDaemon(api)
-
-
-@pytest.fixture(scope="module")
 def containerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containerd]:
     with daemons.containerd(tmp_path_factory.mktemp("c")) as running:
         yield running

@@ -38,12 +38,6 @@ Start = Callable[..., RankHandle]
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerApi]:
-    with daemons.docker_api(tmp_path_factory.mktemp("d")) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("store")
 

@@ -11,30 +11,17 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from build.nodes.node import LocalNode, Node, put
+from build.nodes.node import Node, put
 from build.nodes.ssh_errors import CommandFailed, DeadlinePassed
 from tests.testbed.processes import gone, wait_until
 from tests.testing.folders import let_others_in
-from tests.testing.nodes import ssh_node
+from tests.testing.nodes import kinds, node_of
 
 
-@pytest.fixture(
-    params=[
-        "local",
-        pytest.param("root", marks=pytest.mark.testbed),
-        pytest.param("dashy", marks=pytest.mark.testbed),
-        pytest.param("fishy", marks=pytest.mark.testbed),
-        pytest.param("ops", marks=pytest.mark.testbed),
-    ],
-    scope="module",
-)
+@pytest.fixture(params=kinds("root", "dashy", "fishy", "ops"), scope="module")
 def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    if request.param == "local":
-        yield LocalNode("here", tmp_path_factory.mktemp("store"))
-        return
-    made = ssh_node(request.getfixturevalue("session_testbed"), f"{request.param}@spark-b")
-    yield made
-    made.close()
+    with node_of(request, tmp_path_factory.mktemp("store")) as found:
+        yield found
 
 
 def test_words_and_output_are_exact(node: Node) -> None:

@@ -7,25 +7,19 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from build.nodes.node import LocalNode, Node
+from build.nodes.node import Node
 from supervisor.gang.board import Board
 from supervisor.hardware.watch import HardwareWatch
 from supervisor.machine import Policy, State
 from tests.testing.folders import let_others_in
 from tests.testing.hardware import GIB, disk_of, proc_tree, sys_tree
-from tests.testing.nodes import ssh_node
+from tests.testing.nodes import kinds, node_of
 
 
-@pytest.fixture(
-    params=["local", *(pytest.param(user, marks=pytest.mark.testbed) for user in ("root", "fishy"))],
-)
+@pytest.fixture(params=kinds("root", "fishy"))
 def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Node]:
-    if request.param == "local":
-        yield LocalNode("here", tmp_path)
-        return
-    made = ssh_node(request.getfixturevalue("session_testbed"), f"{request.param}@spark-b")
-    yield made
-    made.close()
+    with node_of(request, tmp_path) as found:
+        yield found
 
 
 def test_every_node_is_read_in_the_same_way(node: Node, tmp_path: Path) -> None:

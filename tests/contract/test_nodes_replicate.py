@@ -82,10 +82,10 @@ def add(
 
 @pytest.fixture
 def pair(testbed: Testbed, tmp_path: Path) -> Iterator[Pair]:
-    worker = testbed.on("spark-b")
+    worker = testbed.worker
     there = worker.plan.folder / "replica"
     worker.run(["rm", "-rf", str(there)])
-    node = SshNode(Destination("spark-b", "spark-b", (*testbed.head.prefix, "ssh")), PurePosixPath(there))
+    node = SshNode(Destination(worker.name, worker.name, (*testbed.head.prefix, "ssh")), PurePosixPath(there))
     store = Store(tmp_path / "store")
     yield Pair(store, worker, node, FarStore(node, node_tool()))
     node.close()
@@ -154,12 +154,12 @@ def test_a_flipped_byte_is_found_by_the_quick_look_and_mended(small: Pair, keep_
     findings = {f.entry: f for f in replicate.check(small.far, small.wants())}
     assert [w.path for w in findings[entry].wrong] == ["a"]
     with pytest.raises(Refused, match=r"a has other content.*doit replicate"):
-        replicate.require("spark-b", findings.values())
+        replicate.require(small.worker.name, findings.values())
     report = small.run()
     assert report.mended == (entry,)
     assert report.sent_bytes == 100_000
     assert snapshot(small.there(entry)) == snapshot(small.store.path(entry))
-    replicate.require("spark-b", replicate.verify(small.far, small.wants()))
+    replicate.require(small.worker.name, replicate.verify(small.far, small.wants()))
     assert small.run().sent_bytes == 0
 
 
@@ -187,7 +187,7 @@ def test_any_damage_is_mended(small: Pair, damage: str) -> None:
     small.run()
     assert snapshot(small.there(entry)) == snapshot(small.store.path(entry))
     assert small.there(f"{entry}.json").read_bytes() == small.store.record_path(entry).read_bytes()
-    replicate.require("spark-b", replicate.verify(small.far, small.wants()))
+    replicate.require(small.worker.name, replicate.verify(small.far, small.wants()))
 
 
 def test_damage_on_the_head_is_named_and_nothing_half_made_stays(small: Pair) -> None:
@@ -269,7 +269,7 @@ def test_a_lost_connection_in_the_middle_is_taken_up_in_the_same_run(testbed: Te
     report = big.run()
     cut.join()
     assert report.copied == (entry,)
-    replicate.require("spark-b", replicate.verify(big.far, big.wants()))
+    replicate.require(big.worker.name, replicate.verify(big.far, big.wants()))
 
 
 def test_a_cut_link_ends_with_one_line_and_the_next_run_goes_on(testbed: Testbed, big: Pair) -> None:
@@ -290,7 +290,7 @@ def test_a_cut_link_ends_with_one_line_and_the_next_run_goes_on(testbed: Testbed
     assert big.far.entries() == ()
     report = big.run()
     assert 0 < report.sent_bytes < BIG_BYTES
-    replicate.require("spark-b", replicate.verify(big.far, big.wants()))
+    replicate.require(big.worker.name, replicate.verify(big.far, big.wants()))
 
 
 def test_a_copy_of_another_build_of_the_same_key_is_not_gone_on_with(small: Pair) -> None:

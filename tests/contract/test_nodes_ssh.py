@@ -51,7 +51,7 @@ def reason(node: SshNode) -> BaseException:
 
 
 def test_an_unknown_name(testbed: Testbed) -> None:
-    assert isinstance(reason(ssh_node(testbed, "spark-nowhere.invalid")), NameUnknown)
+    assert isinstance(reason(ssh_node(testbed, "nowhere.invalid")), NameUnknown)
 
 
 def test_a_refused_key(testbed: Testbed, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_refused_key(testbed: Testbed, tmp_path: Path) -> None:
     error = reason(
         ssh_node(
             testbed,
-            "spark-b",
+            testbed.worker.name,
             "-oIdentitiesOnly=yes",
             "-F",
             "/dev/null",
@@ -70,7 +70,7 @@ def test_a_refused_key(testbed: Testbed, tmp_path: Path) -> None:
         )
     )
     assert isinstance(error, NameUnknown)  # without the alias there is no such name
-    address = testbed.on("spark-b").plan.address()
+    address = testbed.worker.plan.address()
     error = reason(ssh_node(testbed, address, "-F", "/dev/null", f"-oUserKnownHostsFile={known(testbed)}", "-i", str(empty)))
     assert isinstance(error, KeyRefused)
     assert f"ssh-copy-id {address}" in str(error)
@@ -81,11 +81,11 @@ def known(testbed: Testbed) -> Path:
 
 
 def test_a_host_key_that_nobody_accepted(testbed: Testbed) -> None:
-    assert isinstance(reason(ssh_node(testbed, "spark-b", "-oUserKnownHostsFile=/dev/null")), HostKeyUnknown)
+    assert isinstance(reason(ssh_node(testbed, testbed.worker.name, "-oUserKnownHostsFile=/dev/null")), HostKeyUnknown)
 
 
 def test_a_changed_host_key(testbed: Testbed) -> None:
-    worker = testbed.on("spark-b")
+    worker = testbed.worker
     daemons.new_host_key(worker.plan)
     worker.restart_sshd()
     try:
@@ -97,17 +97,17 @@ def test_a_changed_host_key(testbed: Testbed) -> None:
 
 
 def test_no_sshd_at_the_address(testbed: Testbed) -> None:
-    testbed.on("spark-b").stop_sshd()
+    testbed.worker.stop_sshd()
     try:
         error = reason(ssh_node(testbed))
         assert isinstance(error, Unreachable)
         assert "no ssh server" in str(error)
     finally:
-        testbed.on("spark-b").restart_sshd()
+        testbed.worker.restart_sshd()
 
 
 def test_a_pulled_cable(testbed: Testbed) -> None:
-    testbed.on("spark-b").link(RAIL0, up=False)
+    testbed.worker.link(RAIL0, up=False)
     error = reason(ssh_node(testbed))
     assert isinstance(error, Unreachable)
     assert "cable" in str(error)
@@ -115,12 +115,12 @@ def test_a_pulled_cable(testbed: Testbed) -> None:
 
 def test_a_target_that_is_an_option_is_refused_before_any_ssh_runs() -> None:
     with pytest.raises(SshUnusable, match="dash"):
-        Destination("spark-b", "-oProxyCommand=true")
+        Destination("worker", "-oProxyCommand=true")
 
 
 def test_a_connection_that_dies_in_the_middle_of_a_command(testbed: Testbed, node: SshNode) -> None:
     node.run(["true"], 10)
-    cut = threading.Timer(1.0, testbed.on("spark-b").stop_sshd)
+    cut = threading.Timer(1.0, testbed.worker.stop_sshd)
     cut.start()
     began = time.monotonic()
     try:
@@ -129,14 +129,14 @@ def test_a_connection_that_dies_in_the_middle_of_a_command(testbed: Testbed, nod
         assert time.monotonic() - began < 20
     finally:
         cut.join()
-        testbed.on("spark-b").restart_sshd()
+        testbed.worker.restart_sshd()
     assert node.run(["echo", "again"], 20).text == "again\n"
 
 
 def test_a_silent_network_is_noticed_at_the_deadline(testbed: Testbed, node: SshNode) -> None:
     node.run(["true"], 10)
     for rail in NETWORKS:
-        testbed.on("spark-b").lose(rail, 1.0)
+        testbed.worker.lose(rail, 1.0)
     began = time.monotonic()
     with pytest.raises(DeadlinePassed, match="no answer within 1 s"):
         node.run(["true"], 1)
@@ -146,7 +146,7 @@ def test_a_silent_network_is_noticed_at_the_deadline(testbed: Testbed, node: Ssh
 
 
 def test_failures_are_not_hammered(testbed: Testbed) -> None:
-    testbed.on("spark-b").stop_sshd()
+    testbed.worker.stop_sshd()
     node = ssh_node(testbed)
     try:
         for _ in range(4):
@@ -157,16 +157,16 @@ def test_failures_are_not_hammered(testbed: Testbed) -> None:
             node.run(["true"], 0.05)  # shorter than the pause: the last failure again, at once
         assert time.monotonic() - began < 0.5
     finally:
-        testbed.on("spark-b").restart_sshd()
+        testbed.worker.restart_sshd()
         node.close()
 
 
 def test_a_noisy_account_is_understood(testbed: Testbed) -> None:
-    bashrc = testbed.on("spark-b").plan.home / ".bashrc"
+    bashrc = testbed.worker.plan.home / ".bashrc"
     bashrc.write_text(
         "echo welcome; echo '{\"a\": 1}'; echo 'MemAvailable: 1 kB'; echo noise >&2; export LC_ALL=de_DE.UTF-8 LANGUAGE=de\n"
     )
-    node = ssh_node(testbed, "bashy@spark-b")
+    node = ssh_node(testbed, f"bashy@{testbed.worker.name}")
     try:
         done = node.run(["sh", "-c", "echo answer; echo $LC_ALL; echo mine >&2"], 10)
         assert (done.text, done.stderr) == ("answer\nC\n", b"mine\n")
@@ -176,18 +176,18 @@ def test_a_noisy_account_is_understood(testbed: Testbed) -> None:
 
 
 def test_an_account_whose_start_up_ends_early(testbed: Testbed) -> None:
-    bashrc = testbed.on("spark-b").plan.home / ".bashrc"
+    bashrc = testbed.worker.plan.home / ".bashrc"
     bashrc.write_text("exit 0\n")
     try:
-        assert isinstance(reason(ssh_node(testbed, "bashy@spark-b")), NoAnswer)
+        assert isinstance(reason(ssh_node(testbed, f"bashy@{testbed.worker.name}")), NoAnswer)
     finally:
         bashrc.unlink()
 
 
 def test_docker_answers_over_the_connection_and_again_after_it_was_lost(testbed: Testbed, node: SshNode) -> None:
-    assert docker_name(node.docker_socket()) == "spark-b"
-    testbed.on("spark-b").restart_sshd()
-    assert docker_name(node.docker_socket()) == "spark-b"
+    assert docker_name(node.docker_socket()) == testbed.worker.name
+    testbed.worker.restart_sshd()
+    assert docker_name(node.docker_socket()) == testbed.worker.name
 
 
 def docker_name(path: Path) -> str:
@@ -207,7 +207,7 @@ def docker_name(path: Path) -> str:
 
 def test_a_stopped_dockerd_does_not_block_for_longer_than_the_clients_time(testbed: Testbed, node: SshNode) -> None:
     path = node.docker_socket()
-    testbed.on("spark-b").freeze_dockerd()
+    testbed.worker.freeze_dockerd()
     try:
         with socket.socket(socket.AF_UNIX) as link:
             link.settimeout(1.0)
@@ -216,11 +216,12 @@ def test_a_stopped_dockerd_does_not_block_for_longer_than_the_clients_time(testb
             with pytest.raises(TimeoutError):
                 link.recv(1)
     finally:
-        testbed.on("spark-b").thaw_dockerd()
+        testbed.worker.thaw_dockerd()
 
 
 def test_other_networks_and_ipv6_lead_there_too(testbed: Testbed) -> None:
-    for target, end in (("spark-b-lan", testbed.on("spark-b").plan.address(LAN)), ("spark-b-v6", "2001:db8::2")):
+    name = testbed.worker.name
+    for target, end in ((f"{name}-lan", testbed.worker.plan.address(LAN)), (f"{name}-v6", "2001:db8::2")):
         node = ssh_node(testbed, target)
         assert node.run(["sh", "-c", "echo ${SSH_CONNECTION% *}"], 20).text.split()[2] == end
         node.close()

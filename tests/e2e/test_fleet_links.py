@@ -51,21 +51,21 @@ def gids(host: Host, first_index: int) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Testbed], object], dict[str, str], tuple[str, ...]]] = {
-    "an MTU that differs": (lambda b: b.workers[0].set_mtu(RAIL1, 1500), {}, ("enP2p1s0f1np1", "1500", "9000")),
+    "an MTU that differs": (lambda b: b.worker.set_mtu(RAIL1, 1500), {}, ("enP2p1s0f1np1", "1500", "9000")),
     "a device without its GID": (
-        lambda b: readings.write_roce(b.workers[0].plan.sys, RAIL0, "192.0.2.99"),
+        lambda b: readings.write_roce(b.worker.plan.sys, RAIL0, "192.0.2.99"),
         {},
         ("rocep1s0f1", "192.0.2.2", "GID"),
     ),
     "indexes that the engine cannot be told": (
-        lambda b: readings.write_roce(b.workers[0].plan.sys, RAIL1, b.workers[0].plan.address(RAIL1), first_index=4),
+        lambda b: readings.write_roce(b.worker.plan.sys, RAIL1, b.worker.plan.address(RAIL1), first_index=4),
         {"engine_gid": "one"},
         ("roceP2p1s0f1", "index 5", "rail 1", "rails = 1 or auto"),
     ),
     "a worker that is not there": (lambda _: None, {"worker": "192.0.2.77", "fabric_peer": ""}, ("worker", "192.0.2.77")),
     "a LAN address for the link": (lambda _: None, {"fabric_peer": "203.0.113.2"}, ("enP7s7", "FABRIC_PEER")),
     "too little memory on the worker": (
-        lambda b: b.workers[0].set_meminfo(MemAvailable=1024, MemFree=1024),
+        lambda b: b.worker.set_meminfo(MemAvailable=1024, MemFree=1024),
         {"gate_wait_s": "1"},
         ("worker", "memory"),
     ),
@@ -106,7 +106,7 @@ def test_each_launch_finds_its_links_anew(fleet: SupervisedFleet, testbed: Testb
 
 
 def test_a_bad_second_rail_is_left_out_under_auto_and_said(fleet: SupervisedFleet, testbed: Testbed) -> None:
-    testbed.workers[0].set_mtu(RAIL1, 1500)
+    testbed.worker.set_mtu(RAIL1, 1500)
     fleet.env["TWINFOLD_RAILS"] = "auto"
     fleet.start().wait_ready()
     assert env_of(testbed.head)["NCCL_IB_HCA"] == "rocep1s0f1"

@@ -68,7 +68,7 @@ def answered(head: Host, folder: Path, argv: list[str], *answers: str) -> tuple[
 
 
 def test_from_bare_hosts_to_ready(checkout: Path, testbed: Testbed) -> None:
-    head, worker = testbed.head, testbed.workers[0]
+    head, worker = testbed.head, testbed.worker
     lend_store(head)
     # a real machine's own readings are those of its kernel: the testbed has them in files
     roots = {"proc_root": head.plan.proc, "sys_root": head.plan.sys, "worker_proc_root": "../proc", "worker_sys_root": "../sys"}

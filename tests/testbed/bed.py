@@ -57,6 +57,11 @@ class Testbed:
         """All the others."""
         return self.hosts[1:]
 
+    @property
+    def worker(self) -> Host:
+        """The first of them."""
+        return self.hosts[1]
+
     def on(self, name: str) -> Host:
         """A host by name."""
         return next(host for host in self.hosts if host.name == name)

@@ -104,31 +104,31 @@ SETTINGS: dict[str, dict[str, str]] = {
     "indexes that differ": {"engine_gid": "each"},
 }
 BREAK: dict[str, tuple[Callable[[Testbed], object], tuple[str, str, str], str]] = {
-    "the first cable pulled": (lambda b: b.workers[0].link(RAIL0, up=False), ("link_down", "error", "head"), "enp1s0f1np1"),
-    "the second cable pulled": (lambda b: b.workers[0].link(RAIL1, up=False), ("rail_down", "warning", "head"), "enP2p1s0f1np1"),
-    "another MTU": (lambda b: b.workers[0].set_mtu(RAIL1, 1500), ("mtu_differs", "error", "worker"), "enP2p1s0f1np1"),
+    "the first cable pulled": (lambda b: b.worker.link(RAIL0, up=False), ("link_down", "error", "head"), "enp1s0f1np1"),
+    "the second cable pulled": (lambda b: b.worker.link(RAIL1, up=False), ("rail_down", "warning", "head"), "enP2p1s0f1np1"),
+    "another MTU": (lambda b: b.worker.set_mtu(RAIL1, 1500), ("mtu_differs", "error", "worker"), "enP2p1s0f1np1"),
     "no GID": (
-        lambda b: _gids(b.workers[0], RAIL0, address="192.0.2.99"),
+        lambda b: _gids(b.worker, RAIL0, address="192.0.2.99"),
         ("no_v2_gid", "error", "worker"),
         "rocep1s0f1",
     ),
     "indexes that the engine cannot take": (
-        lambda b: _gids(b.workers[0], RAIL1, first_index=4),
+        lambda b: _gids(b.worker, RAIL1, first_index=4),
         ("gid_index_not_taken", "error", "worker"),
         "index 5 of roceP2p1s0f1",
     ),
     "indexes that differ": (
-        lambda b: _gids(b.workers[0], RAIL1, first_index=4),
+        lambda b: _gids(b.worker, RAIL1, first_index=4),
         ("gid_index_differs", "note", "worker"),
         "rocep1s0f1 3, roceP2p1s0f1 5",
     ),
     "other drivers": (
-        lambda b: _query(b.workers[0], "580.173.02", "580.95.05"),
+        lambda b: _query(b.worker, "580.173.02", "580.95.05"),
         ("drivers_differ", "warning", "head"),
         "580.95.05",
     ),
     "a clock stuck low": (lambda b: _query(b.head, "0 %", "97 %"), ("clock_stuck_low", "warning", "head"), "208 MHz"),
-    "a stranger on the GPU": (lambda b: _apps(b.workers[0]), ("gpu_in_use", "warning", "worker"), "999999"),
+    "a stranger on the GPU": (lambda b: _apps(b.worker), ("gpu_in_use", "warning", "worker"), "999999"),
 }
 
 
@@ -136,7 +136,7 @@ BREAK: dict[str, tuple[Callable[[Testbed], object], tuple[str, str, str], str]] 
 def test_what_is_broken_gives_its_finding_and_nothing_else(what: str, bed: Testbed, tmp_path: Path) -> None:
     act, want, words = BREAK[what]
     act(bed)
-    given = {key: value.format(worker=bed.workers[0].name) for key, value in SETTINGS.get(what, {}).items()}
+    given = {key: value.format(worker=bed.worker.name) for key, value in SETTINGS.get(what, {}).items()}
     code, found = doctor(bed, tmp_path, **given)
     assert reasons(found) == [want]
     assert words in found["findings"][0]["found"]
@@ -145,7 +145,7 @@ def test_what_is_broken_gives_its_finding_and_nothing_else(what: str, bed: Testb
 
 
 def test_a_rail_with_another_mtu_names_both_numbers_and_is_left_out_under_auto(bed: Testbed, tmp_path: Path) -> None:
-    bed.workers[0].set_mtu(RAIL1, 1500)
+    bed.worker.set_mtu(RAIL1, 1500)
     _, found = doctor(bed, tmp_path)
     assert all(word in found["findings"][0]["found"] for word in ("enP2p1s0f1np1", "9000", "1500"))
     code, found = doctor(bed, tmp_path, rails="auto")
@@ -156,7 +156,7 @@ def test_a_rail_with_another_mtu_names_both_numbers_and_is_left_out_under_auto(b
 
 @pytest.mark.parametrize("worker", ["{}-lan", "{}-v6", "root@203.0.113.2"])
 def test_the_link_is_found_whatever_way_ssh_takes(worker: str, bed: Testbed, tmp_path: Path) -> None:
-    code, found = doctor(bed, tmp_path, worker=worker.format(bed.workers[0].name))
+    code, found = doctor(bed, tmp_path, worker=worker.format(bed.worker.name))
     assert (code, reasons(found)) == (0, [])
     assert [end["address"] for end in found["rails"][0]["ends"]] == ["192.0.2.1", "192.0.2.2"]
 
@@ -177,15 +177,15 @@ def frozen(host: Host) -> Iterator[None]:
 
 
 def test_a_dockerd_that_hangs_is_said_to(bed: Testbed, tmp_path: Path) -> None:
-    with frozen(bed.workers[0]):
+    with frozen(bed.worker):
         code, found = doctor(bed, tmp_path)
     assert (code, reasons(found)) == (3, [("docker_unreachable", "error", "worker")])
     assert "does not answer" in found["findings"][0]["found"]
 
 
 def test_a_user_outside_dockers_group_is_told_the_command(bed: Testbed, tmp_path: Path) -> None:
-    bed.workers[0].plan.docker_socket.chmod(0o660)
-    code, found = doctor(bed, tmp_path, worker=f"ops@{bed.workers[0].name}")
+    bed.worker.plan.docker_socket.chmod(0o660)
+    code, found = doctor(bed, tmp_path, worker=f"ops@{bed.worker.name}")
     assert (code, reasons(found)) == (3, [("docker_unreachable", "error", "worker")])
     assert found["findings"][0]["command"] == "sudo usermod -aG docker ops"
 
@@ -196,7 +196,7 @@ def test_no_docker_at_all(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_a_changed_host_key(bed: Testbed, tmp_path: Path) -> None:
-    worker = bed.workers[0]
+    worker = bed.worker
     daemons.new_host_key(worker.plan)
     worker.restart_sshd()
     try:
@@ -204,14 +204,14 @@ def test_a_changed_host_key(bed: Testbed, tmp_path: Path) -> None:
     finally:
         daemons.write_known_hosts(bed.layout)
     assert (code, reasons(found)) == (3, [("host_key_changed", "error", "worker")])
-    assert found["findings"][0]["command"] == f"ssh-keygen -R {bed.workers[0].name}"
+    assert found["findings"][0]["command"] == f"ssh-keygen -R {bed.worker.name}"
 
 
 def test_a_refused_key(bed: Testbed, tmp_path: Path) -> None:
     config = tmp_path / "config"
     known = bed.head.plan.home / ".ssh/known_hosts"
     config.write_text(
-        f"Host {bed.workers[0].name}\n HostName 192.0.2.2\n User root\n IdentityFile none\n UserKnownHostsFile {known}\n"
+        f"Host {bed.worker.name}\n HostName 192.0.2.2\n User root\n IdentityFile none\n UserKnownHostsFile {known}\n"
     )
     code, found = doctor(bed, tmp_path, ssh_config=config)
     assert (code, reasons(found)) == (3, [("ssh_refused", "error", "worker")])
@@ -226,7 +226,7 @@ def test_an_unreachable_worker_is_said_in_time_with_the_heads_own_findings(bed: 
 
 
 def test_containers_of_ours_and_of_another_gang(bed: Testbed, tmp_path: Path) -> None:
-    host = bed.workers[0]
+    host = bed.worker
     docker = ["docker", "--host", f"unix://{host.plan.docker_socket}"]
     program = Path("/bin/busybox")
     tar = subprocess.run(["tar", "-cC", "/", "bin/busybox"], capture_output=True, check=True).stdout
@@ -248,7 +248,7 @@ def test_containers_of_ours_and_of_another_gang(bed: Testbed, tmp_path: Path) ->
 
 
 def test_a_saved_folder_gives_the_same_findings_anywhere(bed: Testbed, tmp_path: Path) -> None:
-    bed.workers[0].set_mtu(RAIL1, 1500)
+    bed.worker.set_mtu(RAIL1, 1500)
     code, live = doctor(bed, tmp_path / "state", "--save", str(tmp_path / "out"))
     done = supervisor(bed, tmp_path / "state", "doctor", "--json", "--from", str(tmp_path / "out"), worker="")
     saved = json.loads(done.stdout)
@@ -264,7 +264,7 @@ def test_one_host_alone_is_examined_too(bed: Testbed, tmp_path: Path) -> None:
 
 def test_a_path_that_swallows_full_packets_is_found_by_the_node_tool(bed: Testbed, tmp_path: Path) -> None:
     """MTUs agree and small packets pass, as with a switch between that was set to less."""
-    worker = bed.workers[0]
+    worker = bed.worker
     for where in (tmp_path / f"store/0-twinfold-node-{HERE.architecture}", worker.plan.home / "probe-store/tool"):
         where.mkdir(parents=True)
     shutil.copy(node_tool(), tmp_path / f"store/0-twinfold-node-{HERE.architecture}/twinfold-node")

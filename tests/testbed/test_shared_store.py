@@ -53,7 +53,7 @@ def image_tar() -> bytes:
 
 @pytest.fixture
 def mounted(testbed: Testbed) -> Iterator[Mounted]:
-    worker = testbed.workers[0]
+    worker = testbed.worker
     node = SshNode(Destination(worker.name, worker.name, (*testbed.head.prefix, "ssh")), PurePosixPath("/nowhere"))
     socket = str(worker.plan.docker_socket)
     root = worker.plan.home / "export"

@@ -46,7 +46,7 @@ except OSError as error:
 
 def echo(testbed: Testbed, rail: Network, size: int, timeout_s: float = 5.0) -> str:
     """What a datagram of ``size`` bytes from the head to the first worker and back came to."""
-    worker = testbed.workers[0]
+    worker = testbed.worker
     with worker.popen([PYTHON, "-c", ECHO, worker.plan.address(rail)], stdout=subprocess.PIPE) as listener:
         assert listener.stdout is not None
         port = listener.stdout.readline().decode().strip()
@@ -61,12 +61,13 @@ def test_a_rail_carries_full_size_packets(testbed: Testbed, rail: Network) -> No
 
 
 def test_a_worker_answers_to_ssh_by_its_name_and_over_every_network(testbed: Testbed) -> None:
-    for alias in ("spark-b", "spark-b-lan", "spark-b-v6"):
-        assert testbed.head.run(["ssh", alias, "hostname"]).stdout == "spark-b\n"
+    name = testbed.worker.name
+    for alias in (name, f"{name}-lan", f"{name}-v6"):
+        assert testbed.head.run(["ssh", alias, "hostname"]).stdout == f"{name}\n"
 
 
 def test_a_worker_sees_neither_the_checkout_nor_the_heads_folder(testbed: Testbed) -> None:
-    worker = testbed.workers[0]
+    worker = testbed.worker
     for folder in (Path(__file__).resolve().parents[2], testbed.head.plan.folder):
         assert worker.run(["ls", "-A", str(folder)]).stdout == ""
 
@@ -78,7 +79,7 @@ def test_each_host_has_a_dockerd_of_its_own(testbed: Testbed) -> None:
 
 
 def test_a_pulled_cable_cuts_that_rail_and_comes_back(testbed: Testbed) -> None:
-    testbed.workers[0].link(RAIL0, up=False)
+    testbed.worker.link(RAIL0, up=False)
     assert echo(testbed, RAIL0, 100, 0.3).startswith("TimeoutError")
     assert echo(testbed, LAN, 100) == "100"
     testbed.heal()
@@ -86,27 +87,28 @@ def test_a_pulled_cable_cuts_that_rail_and_comes_back(testbed: Testbed) -> None:
 
 
 def test_total_loss_is_silence_with_the_link_up(testbed: Testbed) -> None:
-    testbed.workers[0].lose(RAIL0, 1.0)
-    assert testbed.workers[0].carries(RAIL0)
+    testbed.worker.lose(RAIL0, 1.0)
+    assert testbed.worker.carries(RAIL0)
     assert echo(testbed, RAIL0, 100, 0.3).startswith("TimeoutError")
 
 
 def test_a_lower_mtu_at_the_far_end_swallows_full_packets_only(testbed: Testbed) -> None:
-    testbed.workers[0].set_mtu(RAIL1, 1500)
+    testbed.worker.set_mtu(RAIL1, 1500)
     assert echo(testbed, RAIL1, 1000) == "1000"
     assert echo(testbed, RAIL1, RAIL1.mtu - 28, 0.3).startswith("TimeoutError")
-    assert testbed.workers[0].mtu(RAIL1) == 1500
+    assert testbed.worker.mtu(RAIL1) == 1500
 
 
 def test_a_slow_link_holds_its_rate(testbed: Testbed) -> None:
     testbed.head.slow(RAIL0, 1_000_000)
-    said = testbed.head.run(["sh", "-c", "time -p sh -c 'head -c 3000000 /dev/zero | ssh spark-b cat >/dev/null'"]).stderr
+    send = f"head -c 3000000 /dev/zero | ssh {testbed.worker.name} cat >/dev/null"
+    said = testbed.head.run(["sh", "-c", f"time -p sh -c '{send}'"]).stderr
     elapsed_s = float(said.split("real")[1].split()[0])
     assert elapsed_s > 1.5
 
 
 def test_a_stopped_dockerd_takes_connections_and_answers_none(testbed: Testbed) -> None:
-    worker = testbed.workers[0]
+    worker = testbed.worker
     argv = ["timeout", "1", "docker", "--host", f"unix://{worker.plan.docker_socket}", "version"]
     worker.freeze_dockerd()
     try:
@@ -117,11 +119,11 @@ def test_a_stopped_dockerd_takes_connections_and_answers_none(testbed: Testbed) 
 
 
 def test_readings_belong_to_one_host(testbed: Testbed) -> None:
-    testbed.workers[0].set_meminfo(MemAvailable=1024)
-    assert "MemAvailable:       1024 kB" in (testbed.workers[0].plan.proc / "meminfo").read_text()
+    testbed.worker.set_meminfo(MemAvailable=1024)
+    assert "MemAvailable:       1024 kB" in (testbed.worker.plan.proc / "meminfo").read_text()
     assert "MemAvailable:       1024 kB" not in (testbed.head.plan.proc / "meminfo").read_text()
-    assert "GB10" in testbed.workers[0].run(["nvidia-smi", "--query-gpu=name", "--format=csv"]).stdout
-    gid = testbed.workers[0].plan.sys / "class/infiniband/rocep1s0f1/ports/1/gids/3"
+    assert "GB10" in testbed.worker.run(["nvidia-smi", "--query-gpu=name", "--format=csv"]).stdout
+    gid = testbed.worker.plan.sys / "class/infiniband/rocep1s0f1/ports/1/gids/3"
     assert gid.read_text() == "0000:0000:0000:0000:0000:ffff:c000:0202\n"
 
 
@@ -151,7 +153,7 @@ def test_four_hosts_reach_each_other_on_every_network(own_layout: Layout) -> Non
 
 def test_down_after_a_crash_ends_all_and_removes_all(own_layout: Layout) -> None:
     made = bed.up(own_layout, keep=False)
-    stray = made.workers[0].popen(["sleep", "600"])
+    stray = made.worker.popen(["sleep", "600"])
     (own_layout.folder / "state.json").unlink()
     processes.end(made.head.running.holder, signal.SIGKILL)
     bed.down(own_layout)

@@ -14,7 +14,7 @@ from tests.testing.checkout import CHECKOUT
 
 def settings(testbed: Testbed, state: Path, **more: object) -> dict[str, str]:
     """Variables for a supervisor on the head that has the first worker, in containers."""
-    head, worker = testbed.head.plan, testbed.workers[0].plan
+    head, worker = testbed.head.plan, testbed.worker.plan
     given = {
         "worker": worker.name,
         "state_dir": state,

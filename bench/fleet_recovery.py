@@ -19,7 +19,7 @@ from bench.hosts import two_hosts
 from tests.testbed.bed import Testbed
 from tests.testing.demo import demo_state
 from tests.testing.fleet import SupervisedFleet, api, clear, containers
-from tests.testing.supervised import exists, until
+from tests.testing.waiting import exists, until
 
 DOWN_GOAL_S, SERVING_GOAL_S = 1.0, 5.0
 

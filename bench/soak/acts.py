@@ -155,18 +155,13 @@ def mend_cables(rig: Rig, _hit: LaunchSeen) -> None:
 
 
 def restart_sshd(rig: Rig, _hit: LaunchSeen) -> None:
-    """End the worker's sshd with every connection, and start it anew."""
+    """Start the worker's sshd anew; one that runs is ended with every connection."""
     rig.worker.restart_sshd()
 
 
 def stop_sshd(rig: Rig, _hit: LaunchSeen) -> None:
     """End the worker's sshd with every connection."""
     rig.worker.stop_sshd()
-
-
-def start_sshd(rig: Rig, _hit: LaunchSeen) -> None:
-    """Start it again."""
-    rig.worker.restart_sshd()
 
 
 def restart_dockerd(which: Callable[[Rig], Host]) -> Act:

@@ -86,7 +86,7 @@ KINDS: tuple[Fault, ...] = (
     Fault(name="worker's sshd restarted", inject=acts.restart_sshd, expect=ON, hold_s=(2.0, 3.0)),
     Fault(
         name="worker's sshd away, rank 1 killed", inject=acts.both(acts.stop_sshd, acts.signal_rank(1, SIGKILL)),
-        heal=acts.start_sshd, hold_s=(4.0, 8.0), expect=BACK, reasons=APART, quick=False,
+        heal=acts.restart_sshd, hold_s=(4.0, 8.0), expect=BACK, reasons=APART, quick=False,
     ),
     Fault(
         name="worker's dockerd restarted", inject=acts.restart_dockerd(lambda rig: rig.worker), expect=BACK, reasons=EXIT,

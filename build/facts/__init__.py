@@ -8,7 +8,7 @@ from build.facts.docker import Container, DockerInfo, Volume, containers, docker
 from build.facts.gpu import ClockSection, ComputeApp, Gpu, clock_sections, compute_apps, gpus
 from build.facts.links import Netdev, Route, netdevs, route, routes
 from build.facts.memory import CmaFinding, Meminfo, Pressure, cma_finding, meminfo, pressure, read_meminfo, read_pressure
-from build.facts.rdma import Gid, RdmaDevice, active_mtus, fitting_mtu, rdma_devices, show_gids
+from build.facts.rdma import Gid, RdmaDevice, active_mtus, fitting_mtu, rdma_devices
 from build.facts.sockets import udp_ports
 from build.facts.system import System, system
 
@@ -50,7 +50,6 @@ __all__ = [
     "read_pressure",
     "route",
     "routes",
-    "show_gids",
     "system",
     "udp_ports",
     "volume",

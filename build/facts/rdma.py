@@ -1,4 +1,4 @@
-"""RDMA devices as ``/sys/class/infiniband`` shows them, ``show_gids`` and ``ibv_devinfo`` print them.
+"""RDMA devices as ``/sys/class/infiniband`` shows them and ``ibv_devinfo`` prints them.
 
 A RoCE port has a table of GIDs; which index holds which address differs by device and moves over time. Only an entry of type
 "RoCE v2" whose GID is the mapped IPv4 address in use is of any use to a rank.
@@ -75,19 +75,6 @@ def rdma_devices(text: str) -> tuple[RdmaDevice, ...]:
             tables.setdefault(found[1], {})[found[2]] = found[3].strip()
     devices = (_device(name, table) for name, table in tables.items())
     return tuple(sorted(devices, key=lambda one: (one.pci or "~", _domain(one.name), one.name)))
-
-
-def show_gids(text: str) -> Mapping[str, tuple[Gid, ...]]:
-    """Read ``show_gids``: device to its entries. Columns are parted by tabs; an entry without an IPv4 address has it empty."""
-    found: dict[str, list[Gid]] = {}
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.split("\t")]
-        cells = [*cells[:4], *(cell for cell in cells[4:] if cell)]
-        if len(cells) < 6 or not cells[2].isdecimal():
-            continue
-        version = V2 if "v2" in cells else "IB/RoCE v1"
-        found.setdefault(cells[0], []).append(Gid(int(cells[2]), mapped(cells[3]), version, cells[-1]))
-    return {name: tuple(gids) for name, gids in found.items()}
 
 
 def active_mtus(text: str) -> Mapping[str, int]:

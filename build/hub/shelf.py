@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -81,14 +81,3 @@ def state(path: Path, file: HubFile, shelf: Shelf) -> State:
     except FileNotFoundError:
         return State(file, "missing")
     return State(file, "ok") if found == file.proof.hex else State(file, "damaged", found)
-
-
-def outside_roots(shelf: Shelf, snapshot: Snapshot) -> Iterator[Path]:
-    """Folders beyond the cache that the snapshot's links end in: a container has to see these too."""
-    top = shelf.folder.resolve()
-    seen = set()
-    for file in snapshot.files:
-        real = shelf.path(snapshot, file).resolve()
-        if not real.is_relative_to(top) and real.parent not in seen:
-            seen.add(real.parent)
-            yield real.parent

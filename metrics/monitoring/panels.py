@@ -9,6 +9,7 @@ from metrics.catalog import Kind, Metric
 from metrics.monitoring.promql import names
 
 RATE = "$__rate_interval"
+RED_BELOW_ZERO = ((None, "red"), (0.0, "green"))  # limits of a panel of headroom
 
 
 class Look(enum.Enum):

@@ -80,12 +80,6 @@ NFS: tuple[Row, ...] = (
 TABLES = {"findings": GENERAL, "nfs findings": NFS}
 
 
-def row_of(reason: str) -> Row:
-    """The row of a finding's reason. ``KeyError`` where there is none."""
-    found = {name: row for row in (*GENERAL, *NFS) for name in row.reasons}
-    return found[reason]
-
-
 def table(rows: Iterable[Row]) -> str:
     """The rows as Markdown."""
     return "\n".join(["| finding | level | `supervisor run` |", "|---|---|---|", *_lines(rows)]) + "\n"

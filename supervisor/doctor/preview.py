@@ -11,6 +11,7 @@ from typing import Any
 
 from build.errors import Refused
 from build.nodes.hosts import HEAD, platform_of
+from build.units import MIB
 from supervisor.configuration import Configuration
 from supervisor.doctor import report
 from supervisor.doctor.examine import Examination
@@ -24,7 +25,6 @@ from supervisor.runners.docker_spec import Options, create_body
 from supervisor.runners.protocol import RankSpec
 
 LAUNCH_ID = "dry-run"
-MIB = 1 << 20
 SECRET = re.compile(r"(API_?KEY|SECRET|PASSWORD|_TOKEN)$")
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from supervisor.engine.contract import Logged
@@ -99,34 +98,6 @@ class LogReader:
         return read_line(line[:LINE_LIMIT].decode("utf-8", "replace"))
 
 
-@dataclass(frozen=True, slots=True)
-class StartState:
-    """How far rank 0's start has come: loading, waiting_for_peer, ready or failed; ``why`` is for a person."""
-
-    state: str
-    why: str
-    ready: Ready | None = None
-    memory: MemoryLine | None = None
-    failure: StartFailure | None = None
-
-
-def start_state(facts: Iterable[Fact], exit_code: int | None = None) -> StartState:
-    """Read rank 0's start from its facts so far; ``exit_code`` is None while it runs. Only the line "serving" means ready."""
-    seen = tuple(facts)
-    ready = next((f for f in seen if isinstance(f, Ready)), None)
-    memory = next((f for f in seen if isinstance(f, MemoryLine)), None)
-    failure = next((f for f in seen if isinstance(f, StartFailure)), None)
-    if exit_code is not None:
-        failure = failure or _unexplained(exit_code)
-        return StartState("failed", failure.message, ready, memory, failure)
-    if ready:
-        return StartState("ready", f"{ready.name} is served at {ready.probe_url}", ready, memory)
-    if memory:
-        why = 'the weights are loaded, the line that says "serving" is not there: look at the other ranks'
-        return StartState("waiting_for_peer", why, None, memory)
-    return StartState("loading", "the weights are being loaded", None, None, failure)
-
-
 def logged(rank: int, facts: Iterable[Fact]) -> Logged:
     """What a rank said of pool, context and drafts, for :func:`supervisor.engine.contract.parity`."""
     said = Logged(rank)
@@ -197,12 +168,6 @@ def _failure(line: str) -> StartFailure | None:
     if not _ERROR_LINE.match(line):
         return None
     return next((StartFailure(kind, line, restart) for pattern, kind, restart in _FAILURES if pattern.search(line)), None)
-
-
-def _unexplained(exit_code: int) -> StartFailure:
-    if exit_code == 2:
-        return StartFailure("bad_arguments", "the engine refused its arguments (exit status 2)", restart=False)
-    return StartFailure("engine_error", f"the engine ended with exit status {exit_code} and no line that says why", restart=True)
 
 
 def _json_fact(line: str) -> Fact | None:

@@ -53,10 +53,19 @@ def told_pause(state: State, pause_s: float) -> Note:
     return Note(f"next launch in {pause_s:.1f} s (failure {state.failures} of {state.policy.restart_limit} in a row)")
 
 
+def missing(state: State) -> str:
+    """What a launch still waits for: a start, a load, the ready line of rank 0 (which waits for its peers), or the smoke test."""
+    ranks = frozenset(range(state.policy.world_size))
+    if waiting := ranks - state.up:
+        return f"{_named(waiting)} not started"
+    if waiting := ranks - state.loaded - {0}:
+        return f"{_named(waiting)} not loaded"
+    return "the smoke test has not ended" if state.ready_logged else "rank 0 has not logged that it serves"
+
+
 def resisting(state: State) -> str:
     """Which ranks could not be ended."""
-    ranks = ", ".join(f"rank {rank}" for rank in sorted(state.alive))
-    return f"{ranks} could not be ended within {state.policy.kill_limit_s:g} s"
+    return f"{_named(state.alive)} could not be ended within {state.policy.kill_limit_s:g} s"
 
 
 def last_words(state: State) -> str:
@@ -67,3 +76,7 @@ def last_words(state: State) -> str:
     if state.exit_code == 5:
         return f"gave up after {state.failures} failures in a row; the last: {ended}"
     return f"the launch failed: {ended}"
+
+
+def _named(ranks: frozenset[int]) -> str:
+    return ", ".join(f"rank {rank}" for rank in sorted(ranks))

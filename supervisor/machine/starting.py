@@ -102,4 +102,4 @@ def not_ready(state: State, event: Tick) -> Step:
     wait_s = state.policy.wait_timeout_s
     if not due(event.at_s, state.since_s, wait_s):
         return state, ()
-    return fail(state, event.at_s, Reason.NOT_READY, f"not serving after {wait_s:g} s")
+    return fail(state, event.at_s, Reason.NOT_READY, f"not serving after {wait_s:g} s: {reasons.missing(state)}")

@@ -8,38 +8,28 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from build.bundle import Bundle, from_json
 from build.store import generations
 from supervisor.engine.contract import RankPaths, gang_commands, parity
-from supervisor.engine.facts import Done, Fact, Followed, RankLoaded, Ready, StartFailure
-from supervisor.engine.log import LogReader, StartState, logged, start_state
+from supervisor.engine.facts import Done, Fact, Followed, MemoryLine, RankLoaded, Ready, StartFailure
+from supervisor.engine.log import LogReader, logged
 from supervisor.engine.probes import Endpoint, ProbeFailed, chat, get_models, question, read, smoke, tiny_generation
 from supervisor.engine.validate import validate
 from supervisor.settings import Serve
 from tests.testing.demo import built_store
+from tests.testing.waiting import free_port, until
 
 PATIENCE_S = 60.0  # ten times what a start or an end may take
 CONTEXT = 8192
+F = TypeVar("F")
 TOTALS = ("TF_STANDIN_DIALECT", "totals")
-
-
-def until(met: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not met():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 @dataclass
@@ -73,12 +63,20 @@ class Gang:
     def where(self) -> Endpoint:
         return Endpoint(f"http://127.0.0.1:{self.serve.port}/v1")
 
-    def state(self) -> StartState:
-        code = self.ranks[0].process.poll()  # before the log is read: an ended rank has said all it will
-        return start_state(self.ranks[0].look(), code)
+    def said(self, rank: int, kind: type[F]) -> tuple[F, ...]:
+        return tuple(fact for fact in self.ranks[rank].look() if isinstance(fact, kind))
 
-    def saw(self, rank: int, kind: type) -> bool:
-        return any(isinstance(fact, kind) for fact in self.ranks[rank].look())
+    def loads(self) -> None:
+        """Wait until rank 0 has loaded, and then until it serves."""
+        until("rank 0 loads", lambda: self.said(0, MemoryLine))
+        until("rank 0 serves", lambda: self.said(0, Ready) or self.said(0, StartFailure))
+        assert not self.said(0, StartFailure)
+
+    def refusal(self) -> StartFailure:
+        """Why rank 0 has ended."""
+        assert self.ranks[0].process.wait(PATIENCE_S)
+        (failure,) = self.said(0, StartFailure)
+        return failure
 
 
 def demo() -> tuple[Path, Bundle]:
@@ -138,19 +136,15 @@ def gang(
 @pytest.fixture(params=[(), (TOTALS,)], ids=["live dialect", "totals dialect"])
 def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gang]:
     with gang(tmp_path, env=(*request.param, ("TF_STANDIN_ROUND_MS", "5"))) as one:
-        until(lambda: one.state().state != "loading", "rank 0 loads")
-        until(lambda: one.state().state in {"ready", "failed"}, "rank 0 serves")
-        assert one.state().state == "ready", one.state().why
+        one.loads()
         yield one
 
 
 def test_the_tables_commands_start_a_gang_whose_logs_and_readings_are_understood(served: Gang) -> None:
-    state = served.state()
-    assert state.ready is not None
-    assert state.memory is not None
-    assert (state.ready.port, state.ready.context_tokens, state.ready.drafts) == (served.serve.port, CONTEXT, "on")
-    assert state.ready.probe_url == served.where.base_url
-    assert served.saw(1, RankLoaded)
+    (ready,) = served.said(0, Ready)
+    assert (ready.port, ready.context_tokens, ready.drafts) == (served.serve.port, CONTEXT, "on")
+    assert ready.probe_url == served.where.base_url
+    assert served.said(1, RankLoaded)
     said = [logged(rank, one.look()) for rank, one in enumerate(served.ranks)]
     assert said[1].pool_tokens == said[0].context_tokens == CONTEXT
     assert parity(CONTEXT, True, said) == ()
@@ -160,7 +154,7 @@ def test_the_tables_commands_start_a_gang_whose_logs_and_readings_are_understood
     result = smoke(served.where, model, served.bundle.smoke, deadline_s=PATIENCE_S)
     assert result.passed, result.verdict.why
     assert tiny_generation(served.where, model, PATIENCE_S).kind == "ok"
-    until(lambda: served.saw(0, Done), "the log tells of the reply")
+    until("the log tells of the reply", lambda: served.said(0, Done))
 
     before = read(served.where, PATIENCE_S)
     assert (before.busy, before.live, before.fatal in {None, False}) == (False, True, True)
@@ -187,11 +181,11 @@ def test_every_check_of_an_endpoint_holds(served: Gang) -> None:
 
 def test_a_lone_rank_0_waits_for_its_peer_and_is_never_called_ready(tmp_path: Path) -> None:
     with gang(tmp_path, only=(0,)) as one:
-        until(lambda: one.state().state != "loading", "rank 0 loads")
-        assert one.state().state == "waiting_for_peer"
+        until("rank 0 loads", lambda: one.said(0, MemoryLine))
         with pytest.raises(ProbeFailed) as caught:
             read(one.where, 1.0)
         assert caught.value.kind in {"unreachable", "timeout"}
+        assert not one.said(0, Ready)
 
 
 def test_a_stopped_follower_shows_as_no_progress_with_health_still_answering(served: Gang) -> None:
@@ -207,7 +201,7 @@ def test_a_stopped_follower_shows_as_no_progress_with_health_still_answering(ser
 
     asking = threading.Thread(target=ask)
     asking.start()
-    until(lambda: read(served.where, PATIENCE_S).busy, "the request is seen")
+    until("the request is seen", lambda: read(served.where, PATIENCE_S).busy)
     first = read(served.where, PATIENCE_S)
     asking.join()
     last = read(served.where, PATIENCE_S)
@@ -218,7 +212,7 @@ def test_a_stopped_follower_shows_as_no_progress_with_health_still_answering(ser
 
 def test_a_dead_rank_0_is_told_by_its_follower(served: Gang) -> None:
     served.ranks[0].process.kill()
-    until(lambda: served.saw(1, Followed), "the follower says why it ends")
+    until("the follower says why it ends", lambda: served.said(1, Followed))
     assert [fact for fact in served.ranks[1].facts if isinstance(fact, Followed)] == [Followed(1, "PeerDown")]
     assert served.ranks[1].process.wait(PATIENCE_S) == 1
 
@@ -232,8 +226,7 @@ def test_an_orderly_end_of_rank_0_ends_its_follower_cleanly(served: Gang) -> Non
 
 def test_settings_that_are_off_reach_both_ranks(tmp_path: Path) -> None:
     with gang(tmp_path, drafts=False, parallel=1) as one:
-        until(lambda: one.state().state in {"ready", "failed"}, "rank 0 serves")
-        assert one.saw(0, Ready)
+        one.loads()
         said = [logged(rank, rank_.look()) for rank, rank_ in enumerate(one.ranks)]
         assert [one.drafts for one in said] == [False, False]
         assert parity(CONTEXT, False, said) == ()
@@ -244,9 +237,7 @@ def test_too_little_memory_is_a_refusal_that_is_not_repeated(tmp_path: Path) -> 
     proc.mkdir()
     (proc / "meminfo").write_text("MemTotal: 1000000 kB\nMemFree: 600000 kB\nMemAvailable: 500000 kB\n")
     with gang(tmp_path, env=(("TF_STANDIN_PROC", str(proc)),)) as one:
-        until(lambda: one.state().state == "failed", "rank 0 refuses")
-        failure = one.state().failure
-        assert failure is not None
+        failure = one.refusal()
         assert (failure.kind, failure.restart) == ("memory_refused", False), failure.message
 
 
@@ -263,17 +254,13 @@ Swap = Callable[[RankPaths, Path], RankPaths]
 )
 def test_wrong_inputs_are_a_refusal_that_is_not_repeated(tmp_path: Path, swap: Swap, kind: str) -> None:
     with gang(tmp_path, only=(0,), swap=lambda here: swap(here, tmp_path)) as one:
-        until(lambda: one.state().state == "failed", "rank 0 refuses")
-        failure = one.state().failure
-        assert failure is not None
+        failure = one.refusal()
         assert (failure.kind, failure.restart) == (kind, False), failure.message
 
 
 def test_a_taken_port_is_named_as_such(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, gang(tmp_path, port=taken.getsockname()[1]) as one:
-        until(lambda: one.state().state == "failed", "rank 0 refuses")
-        failure = one.state().failure
-        assert failure is not None
+        failure = one.refusal()
         assert (failure.kind, failure.restart) == ("port_taken", True), failure.message
 
 

@@ -23,16 +23,9 @@ from build.locks import lockfile, resolve
 from build.locks.pins import Lock, ToolchainPin
 from tests.testing import registry as registries
 from tests.testing.hub import TOKEN, Repo, TestHub
+from tests.testing.small_engine import git
 
 COMMIT = "1" * 40
-
-
-def git(folder: Path, *argv: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@example.org", *argv],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    return done.stdout.strip()
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from supervisor.engine.contract import RankCommand
 from supervisor.runners import procid
 from supervisor.runners.process import ProcessRunner
 from supervisor.runners.protocol import MARKER, RankExit, RankHandle, RankSpec, StartRefused
-from tests.testing.supervised import exists, until
+from tests.testing.waiting import exists, until
 
 PATIENCE_S = 30.0
 FOREVER = "while :; do sleep 0.05; done"

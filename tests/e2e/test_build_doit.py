@@ -20,9 +20,11 @@ from build.store import generations, hashing, scratch
 from build.store.hashing import Entry
 from build.store.record import Made, record_of, to_json
 from build.store.store import Store
+from tests.testbed.processes import gone
 from tests.testing import toy
 from tests.testing.checkout import CHECKOUT
 from tests.testing.demo import environment
+from tests.testing.waiting import until
 
 NAMES = {"code", "words", "shouted", "part", "initial", "bundle"}
 LIMIT_S = 120
@@ -79,18 +81,6 @@ def wait_for(path: Path) -> str:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return path.read_text()
-
-
-def gone(pid: int) -> bool:
-    deadline = time.monotonic() + LIMIT_S
-    while time.monotonic() < deadline:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_each_artefact_is_made_once_with_one_line_and_the_next_run_says_one_line(site: Site) -> None:
@@ -170,7 +160,7 @@ def test_a_signal_ends_a_build_cleanly(tmp_path: Path, sent: signal.Signals, thr
     _, err = child.communicate(timeout=LIMIT_S)
     assert child.returncode == 130
     assert err == "interrupted: what was finished is kept, nothing half-made is\n"
-    assert gone(worker)
+    until("the worker's end", lambda: gone(worker))
     assert list((slow.state / "store" / "tmp").iterdir()) == []
     assert "nothing to do" in slow.doit("code")
 
@@ -182,7 +172,7 @@ def test_a_killed_build_takes_its_programs_along_and_the_next_run_cleans_up(tmp_
     worker = int(wait_for(marker))
     child.kill()
     child.communicate(timeout=LIMIT_S)
-    assert gone(worker)
+    until("the worker's end", lambda: gone(worker))
     assert list((slow.state / "store" / "tmp").iterdir()) != []
     slow.doit()
     assert list((slow.state / "store" / "tmp").iterdir()) == []

@@ -15,11 +15,12 @@ import pytest
 
 from build.bundle import OTHER_VARIANT
 from build.store import generations
-from tests.testing import checkpoint
 from tests.testing.checkpoint import TARGET
 from tests.testing.checkpoint_site import Site, small_site
-from tests.testing.standin import free_port, wait_for
+from tests.testing.demo import QUESTION
+from tests.testing.standin import wait_for
 from tests.testing.supervised import Supervised
+from tests.testing.waiting import free_port
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -48,7 +49,7 @@ def serves(site: Site, *, ablit: bool) -> str:
     try:
         wait_for(f"an answer ({log})", lambda: child.poll() is not None or _health(port), 120)
         assert child.poll() is None, log.read_text()
-        question = {"model": "DeepSeek-V4.1-Flash", "messages": [{"role": "user", "content": checkpoint.QUESTION}]}
+        question = {"model": "DeepSeek-V4.1-Flash", "messages": [{"role": "user", "content": QUESTION}]}
         request = Request(f"http://127.0.0.1:{port}/v1/chat/completions", json.dumps(question).encode())
         request.add_header("Content-Type", "application/json")
         with urlopen(request, timeout=60) as answer:

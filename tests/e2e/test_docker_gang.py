@@ -15,11 +15,11 @@ from supervisor.gang.ports import taken
 from supervisor.runners.docker import StoreImages
 from tests.testing import dockerd as daemons
 from tests.testing.busybox import busybox_image
-from tests.testing.demo import demo_state
-from tests.testing.supervised import PATIENCE_S, Supervised, until
+from tests.testing.demo import QUESTION, demo_state
+from tests.testing.supervised import Supervised
+from tests.testing.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.timeout(1500)
-QUESTION = "What is 6 times 7? Answer with the number alone."
 NAME = "twinfold-e2e"
 PROMPTS = (QUESTION, "Tell me of tensor parallelism.")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.testbed.bed import Testbed
+from tests.testing.demo import QUESTION
 from tests.testing.fleet import NAME, SupervisedFleet, containers, ranks_on, store, supervised_fleet
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(1500)]
-QUESTION = "What is 6 times 7? Answer with the number alone."
 
 
 @pytest.fixture

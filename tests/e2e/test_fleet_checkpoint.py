@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.testbed.bed import Testbed
-from tests.testing.checkpoint import QUESTION, TARGET
+from tests.testing.checkpoint import TARGET
 from tests.testing.checkpoint_site import small_site
+from tests.testing.demo import QUESTION
 from tests.testing.fleet import SupervisedFleet, clear, doit, ranks_on, store
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(1800)]

@@ -9,12 +9,11 @@ import pytest
 
 from tests.testbed.bed import Testbed
 from tests.testbed.hosts import Host
-from tests.testing.demo import demo_state
+from tests.testing.demo import QUESTION, demo_state
 from tests.testing.edited import edited
 from tests.testing.fleet import SupervisedFleet, api, clear, containers, flip, ranks_on, store, supervised_fleet
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(1500)]
-QUESTION = "What is 6 times 7? Answer with the number alone."
 
 
 @pytest.fixture

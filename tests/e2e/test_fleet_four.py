@@ -12,11 +12,10 @@ from tests.testbed import bed
 from tests.testbed.bed import Testbed
 from tests.testbed.fixtures import LOCK_WAIT_S
 from tests.testbed.layout import Layout
-from tests.testing.demo import demo_state
+from tests.testing.demo import QUESTION, demo_state
 from tests.testing.fleet import SupervisedFleet, containers
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(900)]
-QUESTION = "What is 6 times 7? Answer with the number alone."
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ from tests.testbed import readings
 from tests.testbed.bed import Testbed
 from tests.testbed.hosts import Host
 from tests.testbed.layout import LAN, RAIL0, RAIL1
+from tests.testing.demo import QUESTION
 from tests.testing.fleet import SupervisedFleet, api, containers, everything, guards, supervised_fleet
-from tests.testing.supervised import until
+from tests.testing.waiting import until
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(1500)]
-QUESTION = "What is 6 times 7? Answer with the number alone."
 LEASE_S = 10.0
 DEATH_S = 0.15  # the goal, from the sample to the death
 MIB_KB = 1 << 10

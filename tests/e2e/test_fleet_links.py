@@ -41,10 +41,6 @@ def env_of(host: Host) -> dict[str, str]:
         daemon.close()
 
 
-def apps(host: Host) -> None:
-    readings.replace(host.plan.gpu / "apps.csv", readings.APPS_CSV + "999999, /usr/bin/train, 19135 MiB\n")
-
-
 def gids(host: Host, first_index: int) -> None:
     for rail in (RAIL0, RAIL1):
         readings.write_roce(host.plan.sys, rail, host.plan.address(rail), first_index=first_index)
@@ -69,7 +65,7 @@ REFUSED: dict[str, tuple[Callable[[Testbed], object], dict[str, str], tuple[str,
         {"gate_wait_s": "1"},
         ("worker", "memory"),
     ),
-    "a warning under strict": (lambda b: apps(b.head), {"strict": "1"}, ("999999", "--strict")),
+    "a warning under strict": (lambda b: readings.use_gpu(b.head.plan), {"strict": "1"}, ("999999", "--strict")),
 }
 
 

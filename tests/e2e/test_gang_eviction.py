@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
+from build.units import MIB
 from tests.testing.demo import demo_state
 from tests.testing.memory_group import MemoryGroup, NoGroups
-from tests.testing.supervised import Supervised, exists, until
+from tests.testing.supervised import Supervised
+from tests.testing.waiting import exists, until
 
 pytestmark = pytest.mark.timeout(1500)
-MIB = 1 << 20
 LIMIT = 1100 * MIB
 TOP, BELOW = 8192, 6144
 # 64 KiB a token a rank: a full context of 8192 takes the whole gigabyte, one of 6144 leaves the floor

@@ -12,7 +12,8 @@ import pytest
 from supervisor.runners.process import ProcessRunner
 from tests.contract.test_runner_process import FOREVER, spec
 from tests.testing.demo import demo_state
-from tests.testing.supervised import Supervised, exists, kill, until
+from tests.testing.supervised import Supervised, kill
+from tests.testing.waiting import exists, until
 
 pytestmark = pytest.mark.timeout(1500)
 BACK_S = 50.0  # ten times the goal of 5 s: two shared cores

@@ -14,7 +14,8 @@ import pytest
 from tests.testing.cases import case
 from tests.testing.demo import demo_state
 from tests.testing.node_tool import GIB, ProcTree
-from tests.testing.supervised import Supervised, exists, kill, until
+from tests.testing.supervised import Supervised, kill
+from tests.testing.waiting import exists, until
 
 pytestmark = pytest.mark.timeout(1500)
 ROOMY = 20 * GIB

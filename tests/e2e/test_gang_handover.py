@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.testing.demo import demo_state
-from tests.testing.supervised import Supervised, exists, kill, until
+from tests.testing.supervised import Supervised, kill
+from tests.testing.waiting import exists, until
 
 pytestmark = pytest.mark.timeout(1500)
 

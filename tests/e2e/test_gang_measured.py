@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from build.units import MIB
 from tests.testing.demo import demo_state
 from tests.testing.memory_group import MemoryGroup, NoGroups
 from tests.testing.supervised import Supervised
 
 pytestmark = pytest.mark.timeout(600)
-MIB = 1 << 20
 CONTEXT = 4096
 BYTES_PER_TOKEN = 64 << 10  # a rank, while the settings plan with 930: what is measured is far from what was planned
 SENTENCE = "Memory, links and reproducible builds are what this conversation is about. "

@@ -13,7 +13,8 @@ import pytest
 
 from build.store import generations
 from tests.testing.demo import demo_state
-from tests.testing.supervised import Supervised, kill, until
+from tests.testing.supervised import Supervised, kill
+from tests.testing.waiting import until
 
 pytestmark = pytest.mark.timeout(1500)
 PROGRAM = """

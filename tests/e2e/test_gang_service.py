@@ -16,7 +16,8 @@ import pytest
 
 from build.store import generations
 from tests.testing.demo import demo_state
-from tests.testing.supervised import Supervised, exists, until
+from tests.testing.supervised import Supervised
+from tests.testing.waiting import exists, until
 
 pytestmark = pytest.mark.timeout(1500)
 

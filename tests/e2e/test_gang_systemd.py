@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.testing.demo import demo_state
-from tests.testing.supervised import Supervised, until
+from tests.testing.supervised import Supervised
+from tests.testing.waiting import until
 
 pytestmark = pytest.mark.timeout(1500)
 

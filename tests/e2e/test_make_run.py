@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.testing.checkout import CHECKOUT
+from tests.testing.waiting import free_ports
 
 COLD_LIMIT_S = 1500
 WARM_GOAL_S = 5.0
@@ -26,14 +27,6 @@ PORTS = {"TWINFOLD_PORT": 8888, "TWINFOLD_METRICS_PORT": 9888, "TWINFOLD_MASTER_
 INSTEAD = {"make test": "make test ARGS='-q tests/unit/test_catalog.py'"}
 
 pytestmark = pytest.mark.timeout(3600)
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [held.getsockname()[1] for held in sockets]
-    for held in sockets:
-        held.close()
-    return ports
 
 
 class Clone:

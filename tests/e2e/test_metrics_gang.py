@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from build.units import MIB
 from supervisor.engine.promtext import parse
 from tests.testing.demo import demo_state
-from tests.testing.supervised import Supervised, until
+from tests.testing.supervised import Supervised
+from tests.testing.waiting import until
 
-MIB = 1 << 20
 # slow enough to be seen at work, and hungry: each token touches a MiB on every rank
 PACE = {"TF_STANDIN_ROUND_MS": 250, "TF_STANDIN_BYTES_PER_TOKEN": MIB}
 LONG_PROMPT = "Tell me all you know about memory, links and reproducible builds."

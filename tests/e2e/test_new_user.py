@@ -18,7 +18,7 @@ from tests.testbed.bed import Testbed
 from tests.testbed.hosts import Host
 from tests.testing.demo import CHECKOUT, built_store, cache_root
 from tests.testing.fleet import clear, containers
-from tests.testing.supervised import until
+from tests.testing.waiting import until
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(1500)]
 LOCAL = ".local"  # in a user's home: state on the head, the store on a worker

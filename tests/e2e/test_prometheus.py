@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from build.units import GIB, MIB
 from metrics.monitoring.boards import BOARDS
 from metrics.monitoring.recording import recordings
 from tests.testing.demo import demo_state
 from tests.testing.hardware import disk_of, nvidia_smi, proc_tree, set_available, sys_tree
 from tests.testing.prometheus import Prometheus
-from tests.testing.supervised import Supervised, kill, until
+from tests.testing.supervised import Supervised, kill
+from tests.testing.waiting import until
 
-MIB = 1 << 20
-GIB = 1 << 30
 PLENTY = 8 * GIB
 LOW = 300 * MIB  # above the floor of 256 MiB by less than half of it
 UNDER = 200 * MIB

@@ -13,7 +13,8 @@ from build.store import generations, hashing, roots
 from build.store.store import Store
 from tests.testing.checkout import CHECKOUT
 from tests.testing.demo import demo_state, doit
-from tests.testing.supervised import Supervised, exists, kill
+from tests.testing.supervised import Supervised, kill
+from tests.testing.waiting import exists
 
 pytestmark = pytest.mark.timeout(1500)
 

@@ -94,6 +94,11 @@ def write_roce(sys: Path, network: Network, address: str, *, first_index: int = 
         replace(port / f"gid_attrs/ndevs/{index}", network.device + "\n")
 
 
+def use_gpu(host: HostPlan) -> None:
+    """A stranger's process, 999999, is on the GPU."""
+    replace(host.gpu / "apps.csv", APPS_CSV + "999999, /usr/bin/train, 19135 MiB\n")
+
+
 def replace(path: Path, content: str) -> None:
     """Write a file so that a reader sees the old or the new content, never half."""
     path.parent.mkdir(parents=True, exist_ok=True)

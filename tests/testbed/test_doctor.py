@@ -90,10 +90,6 @@ def _gids(host: Host, rail: Any, **more: Any) -> None:
     readings.write_roce(host.plan.sys, rail, more.pop("address", host.plan.address(rail)), **more)
 
 
-def _apps(host: Host) -> None:
-    readings.replace(host.plan.gpu / "apps.csv", readings.APPS_CSV + "999999, /usr/bin/train, 19135 MiB\n")
-
-
 def _query(host: Host, old: str, new: str) -> None:
     readings.replace(host.plan.gpu / "query.csv", (host.plan.gpu / "query.csv").read_text().replace(old, new))
 
@@ -128,7 +124,7 @@ BREAK: dict[str, tuple[Callable[[Testbed], object], tuple[str, str, str], str]] 
         "580.95.05",
     ),
     "a clock stuck low": (lambda b: _query(b.head, "0 %", "97 %"), ("clock_stuck_low", "warning", "head"), "208 MHz"),
-    "a stranger on the GPU": (lambda b: _apps(b.worker), ("gpu_in_use", "warning", "worker"), "999999"),
+    "a stranger on the GPU": (lambda b: readings.use_gpu(b.worker.plan), ("gpu_in_use", "warning", "worker"), "999999"),
 }
 
 
@@ -218,7 +214,7 @@ def test_a_refused_key(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_an_unreachable_worker_is_said_in_time_with_the_heads_own_findings(bed: Testbed, tmp_path: Path) -> None:
-    _apps(bed.head)
+    readings.use_gpu(bed.head.plan)
     began = time.monotonic()
     code, found = doctor(bed, tmp_path, worker="192.0.2.77")
     assert time.monotonic() - began < 8.0 * SECONDS

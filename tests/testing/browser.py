@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from build.units import GIB
 from metrics.readings import Snapshot
 
-GIB = 1 << 30
 CHROMIUM = shutil.which("chromium")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
 

@@ -16,6 +16,7 @@ from build.store import generations
 from build.store.hashing import Entry
 from build.store.record import Record
 from build.store.store import Store
+from build.units import GIB
 from supervisor.doctor import folder
 from supervisor.doctor.collect import Raw
 from supervisor.doctor.probe import PING
@@ -23,7 +24,6 @@ from supervisor.doctor.script import SCRIPT
 
 PAIR = Path(__file__).resolve().parents[1] / "captures/pair"
 STORE = "/home/ops/.local/share/twinfold/store"
-GIB = 1 << 30
 REAL = Needs(gpu=True, infiniband=True, memlock=True)
 SIZES = {"engram": 189 * GIB, "kit": 1 << 20, "map": 1 << 20, "model": GIB, "rank0": 60 * GIB, "rank1": 60 * GIB}
 ENTRIES = {name: f"{number:032x}-{name}" for number, name in enumerate(SIZES, 1)}

@@ -21,7 +21,6 @@ from tests.testing.hub import Content, Repo, blob_id, sha256
 from tests.testing.standin import demo
 
 TARGET = "dsv41"
-QUESTION = "What is 6 times 7? Answer with the number alone."
 WISH = """kind = "checkpoint"
 served_name = "DeepSeek-V4.1-Flash"
 world = 2

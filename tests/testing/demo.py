@@ -18,6 +18,7 @@ from build.store import generations
 from tests.testing.checkout import CHECKOUT
 
 BUILD_LIMIT_S = 900
+QUESTION = "What is 6 times 7? Answer with the number alone."
 
 
 def cache_root() -> Path:

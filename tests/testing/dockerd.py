@@ -26,6 +26,7 @@ from build.image.docker_api import DockerApi, connect
 from build.image.load import LoadRefused
 from build.image.oci import Platform
 from build.machine import ARCHITECTURES
+from tests.testbed.processes import gone
 
 START_S = 60.0
 STOP_S = 60.0
@@ -226,17 +227,9 @@ def _forget_dead(pidfile: Path) -> None:
     with contextlib.suppress(OSError, ValueError):
         pid = int(pidfile.read_text())
         end = time.monotonic() + STOP_S
-        while _runs(pid) and time.monotonic() < end:
+        while not gone(pid) and time.monotonic() < end:
             time.sleep(0.02)
         pidfile.unlink()
-
-
-def _runs(pid: int) -> bool:
-    """Whether the process is there and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def _end_shims(folder: Path) -> None:

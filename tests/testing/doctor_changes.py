@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from build.bundle import Needs
-from supervisor.doctor.catalogue import row_of
+from supervisor.doctor.catalogue import TABLES
 from supervisor.doctor.findings import Action, Level
 from tests.testing.captures import ENTRIES, REAL, STORE
 from tests.testing.cases import case
@@ -47,6 +47,9 @@ def down(netdev: str) -> Edit:
     return ("worker/ip-addr.json", row + flags, row + '["UP", "NO-CARRIER"]')
 
 
+ROWS = {name: row for table in TABLES.values() for row in table for name in row.reasons}
+
+
 @dataclass(frozen=True)
 class Change:
     """One row: what is changed in the capture, the settings beside it, and what comes of it.
@@ -65,7 +68,7 @@ class Change:
 
     @property
     def want(self) -> tuple[str, Level, Action]:
-        row = row_of(self.reason)
+        row = ROWS[self.reason]
         level, action = row.eased if self.eased and row.eased else (row.level, row.action)
         return (self.reason, level, action)
 

@@ -6,6 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from build.units import GIB
+
 NVIDIA_SMI = """#!/bin/sh
 echo 'index, uuid, name, pci.bus_id, driver_version, temperature.gpu, power.draw [W], clocks.current.sm [MHz], \
 clocks.max.sm [MHz], utilization.gpu [%], memory.total [MiB], memory.used [MiB], memory.free [MiB], \
@@ -15,7 +17,6 @@ echo '0, GPU-0, NVIDIA GB10, 0000000F:01:00.0, 580.95.05, 61, 80.52 W, 2190 MHz,
 """
 PSI = "some avg10=1.50 avg60=1.00 avg300=0.50 total={some}\nfull avg10=0.50 avg60=0.10 avg300=0.00 total={full}\n"
 MEMINFO = "MemTotal: {total} kB\nMemFree: {free} kB\nMemAvailable: {available} kB\nCached: {cached} kB\nBuffers: 1024 kB\n"
-GIB = 1 << 30
 
 
 def fill(folder: Path, files: dict[str, str]) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from build.artefacts.toolchain import PROGRAM, TRIPLES, host, installed_root
+from build.units import GIB
 from tests.testing.checkout import CHECKOUT
 
 SOURCES = CHECKOUT / "build/zig/node"
@@ -71,9 +72,6 @@ def ask(*argv: str | bytes | Path, stdin: bytes = b"", deadline_s: float = 120) 
     """Run the tool to its end."""
     done = subprocess.run([node_tool(), *argv], input=stdin, capture_output=True, check=False, timeout=deadline_s)
     return Answer([json.loads(line) for line in done.stdout.splitlines()], done.stderr.decode(), done.returncode)
-
-
-GIB = 1 << 30
 
 
 class ProcTree:

@@ -11,7 +11,7 @@ from typing import Any
 
 from metrics.monitoring import files
 from metrics.monitoring.config import Scrape
-from tests.testing.supervised import free_ports, until
+from tests.testing.waiting import free_ports, until
 
 HOLD_SCALE = 0.03  # alerts that hold for a minute hold for two seconds
 

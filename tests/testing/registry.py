@@ -16,7 +16,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.testing.standin import free_port
+from tests.testing.waiting import free_port
 
 PROGRAM = shutil.which("docker-registry", path="/usr/local/bin:/usr/bin:/usr/sbin:/bin")
 START_S = 60.0

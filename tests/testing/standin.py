@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from typing import Any, Self
 from build.artefacts import inputs
 from build.demo.trainer import CONTEXT_TOKENS, train
 from tests.testing.checkout import CHECKOUT
+from tests.testing.waiting import free_port
 
 STANDIN = CHECKOUT / "build" / "zig" / "standin"
 DEMO = CHECKOUT / "build" / "demo"
@@ -147,13 +147,6 @@ def _cached(name: str, made_from: Sequence[Path], make: Callable[[Path], None]) 
             make(partial)
             partial.rename(folder)
     return folder
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_for(what: str, ready: Callable[[], bool], deadline_s: float = DEADLINE_S) -> None:

@@ -6,7 +6,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -18,26 +17,7 @@ from typing import Any
 from supervisor import control
 from tests.testing.checkout import CHECKOUT
 from tests.testing.demo import environment
-
-PATIENCE_S = 60.0
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now; held together, so that they differ."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
-
-
-def until(what: str, holds: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
-    """The first true value of ``holds``; fails naming ``what`` after the patience."""
-    deadline = time.monotonic() + patience_s
-    while not (found := holds()):
-        assert time.monotonic() < deadline, f"{what} did not come within {patience_s:g} s"
-        time.sleep(0.02)
-    return found
+from tests.testing.waiting import PATIENCE_S, free_ports, until
 
 
 class Supervised:
@@ -205,14 +185,6 @@ class Request:
         self._thread.join(patience_s)
         assert self._outcome is not None, "the request hangs"
         return self._outcome
-
-
-def exists(pid: int) -> bool:
-    """Whether a process runs that is no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from build.units import GIB
 from metrics.monitoring.alerts import ALERTS
 from tests.testing.checkout import CHECKOUT
 
-GIB = 1 << 30
 pytestmark = pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not installed")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from build.facts import Netdev, netdevs, rdma_devices, route, show_gids
+from build.facts import Netdev, netdevs, rdma_devices, route
 from build.facts.rdma import fitting_mtu
 from supervisor.doctor.facts import NodeFacts, read
 from supervisor.doctor.findings import Action, Level
@@ -128,11 +128,6 @@ def test_a_pair_whose_indexes_differ_is_fine_and_nccl_gets_a_range() -> None:
     assert env["NCCL_IB_ADDR_RANGE"] == covering(GIDS.given["fabric_address"].values())
     assert any("192.0.2.77" in one.found for one in links.findings)
     assert links.local("worker").gid_index == 3
-
-
-def test_show_gids_says_the_same_as_sysfs() -> None:
-    by_sysfs = {one.name: one.gids for one in rdma_devices(GIDS.text("input-sysfs.txt"))}
-    assert show_gids(GIDS.text("input-show_gids.txt")) == by_sysfs
 
 
 def test_a_port_without_its_address_is_refused_whatever_else_it_has() -> None:

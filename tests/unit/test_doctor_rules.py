@@ -11,6 +11,7 @@ import pytest
 
 from build.bundle import Needs
 from build.errors import UsageError
+from build.units import GIB
 from supervisor.doctor import folder
 from supervisor.doctor.collect import Raw
 from supervisor.doctor.facts import NodeFacts, Trouble, read
@@ -19,7 +20,6 @@ from supervisor.doctor.rules import NodeWish, Wanted, judge
 from supervisor.doctor.script import Query, Section, command, sections
 from tests.testing.cases import case
 
-GIB = 1 << 30
 CSV = case("gpu-csv-memory-na")
 CLOCK = case("gpu-clock-cap-one-node")
 CMA = case("memory-cma-free-exceeds-total")

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from build.settings import Places
+from build.units import GIB
 from supervisor.doctor import unbuilt
 from tests.testing.doctor_changes import CHANGES
 from tests.testing.doctor_pair import Pair
 
-GIB = 1 << 30
 ROW = "/dev/nvme0n1p2 ext4 3936818806784 {} {} 52% /\n"
 
 

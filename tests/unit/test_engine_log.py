@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import TypeVar
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from supervisor.engine.contract import parity
 from supervisor.engine.facts import (
     Access,
     Done,
+    Fact,
     Followed,
     FollowRefused,
     MemoryLine,
@@ -19,38 +22,32 @@ from supervisor.engine.facts import (
     StreamError,
     connectable,
 )
-from supervisor.engine.log import LINE_LIMIT, LogReader, logged, read_line, start_state
+from supervisor.engine.log import LINE_LIMIT, LogReader, logged, read_line
 from tests.testing.cases import case
 
+F = TypeVar("F")
 STARTS = case("engine-start-logs")
 
 
-def facts(name: str):
+def facts(name: str) -> tuple[Fact, ...]:
     reader = LogReader()
     return (*reader.feed(STARTS.raw(name)), *reader.finish())
 
 
+def of(kind: type[F], said: tuple[Fact, ...]) -> tuple[F, ...]:
+    return tuple(fact for fact in said if isinstance(fact, kind))
+
+
 def test_a_start_that_serves_is_ready_with_all_its_figures() -> None:
     want = STARTS.expect["ready"]
-    state = start_state(facts("input-ready.log"))
-    assert state.state == want["state"]
-    assert state.ready is not None
-    assert state.memory is not None
-    assert (state.ready.name, state.ready.port, state.ready.host) == (want["name"], want["port"], want["listens_on"])
-    assert (state.ready.context_tokens, state.ready.drafts, state.ready.loaded_s) == (
-        want["context"],
-        want["drafts"],
-        want["loaded_s"],
-    )
-    assert state.ready.probe_url == want["probe_url"]
-    memory = want["memory"]
-    assert state.memory.model_gib == memory["model_gib"]
-    assert state.memory.streams == memory["streams"]
-    assert state.memory.left_gib == memory["left_gib"]
-    assert state.memory.reserve_gib == memory["reserve_gib"]
-    assert (state.memory.device, state.memory.shared) == ("NVIDIA GB10", True)
-    assert state.memory.stream_gib == 0.0
-    assert state.failure is None
+    said = facts("input-ready.log")
+    (ready,), (memory,) = of(Ready, said), of(MemoryLine, said)
+    assert (ready.name, ready.port, ready.host) == (want["name"], want["port"], want["listens_on"])
+    assert (ready.context_tokens, ready.drafts, ready.loaded_s) == (want["context"], want["drafts"], want["loaded_s"])
+    assert ready.probe_url == want["probe_url"]
+    assert {name: getattr(memory, name) for name in want["memory"]} == want["memory"]
+    assert (memory.device, memory.shared, memory.stream_gib) == ("NVIDIA GB10", True, 0.0)
+    assert of(StartFailure, said) == ()
 
 
 def test_the_followers_load_time_is_read() -> None:
@@ -59,16 +56,14 @@ def test_the_followers_load_time_is_read() -> None:
 
 
 def test_weights_loaded_without_the_serving_line_is_waiting_and_not_ready() -> None:
-    state = start_state(facts("input-waiting.log"))
-    assert state.state == STARTS.expect["waiting"]["state"]
-    assert state.ready is None
-    assert "look at the other ranks" in state.why
+    said = facts("input-waiting.log")
+    assert len(of(MemoryLine, said)) == 1
+    assert of(Ready, said) == of(StartFailure, said) == ()
 
 
 def test_a_refusal_for_memory_is_read_with_what_would_fit_and_is_not_repeated() -> None:
     want = STARTS.expect["refused"]
-    failure = start_state(facts("input-refused.log"), exit_code=1).failure
-    assert failure is not None
+    (failure,) = of(StartFailure, facts("input-refused.log"))
     assert (failure.kind, failure.asked, failure.left_gib) == (want["class"], want["asked"], want["left_gib"])
     assert (failure.floor_gib, failure.fits_streams, failure.restart) == (
         want["floor_gib"],
@@ -78,8 +73,7 @@ def test_a_refusal_for_memory_is_read_with_what_would_fit_and_is_not_repeated() 
 
 
 def test_a_missing_model_path_is_not_repeated() -> None:
-    failure = start_state(facts("input-nopath.log"), exit_code=1).failure
-    assert failure is not None
+    (failure,) = of(StartFailure, facts("input-nopath.log"))
     assert (failure.kind, failure.restart) == (STARTS.expect["nopath"]["class"], False)
 
 
@@ -100,13 +94,6 @@ def test_the_engines_own_errors_are_told_apart(line: str, kind: str, restart: bo
     failure = read_line(line)
     assert isinstance(failure, StartFailure)
     assert (failure.kind, failure.restart) == (kind, restart)
-
-
-def test_an_exit_without_a_reason_is_an_engine_error_and_status_2_is_usage() -> None:
-    for code, kind, restart in ((1, "engine_error", True), (2, "bad_arguments", False)):
-        failure = start_state((), exit_code=code).failure
-        assert failure is not None
-        assert (failure.kind, failure.restart) == (kind, restart)
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ from build.facts import (
     read_pressure,
 )
 from build.facts.containers import exit_kind
+from build.units import GIB
 from tests.testing.cases import case
 
-GIB = 1 << 30
 CMA = case("memory-cma-free-exceeds-total")
 CSV = case("gpu-csv-memory-na")
 CLOCK = case("gpu-clock-cap-one-node")

@@ -238,6 +238,18 @@ def test_a_launch_that_is_not_ready_in_time_is_replaced() -> None:
     assert (state.reason, effects) == (Reason.NOT_READY, [KillRank(1, 0), KillRank(1, 1)])
 
 
+@pytest.mark.parametrize(
+    ("events", "missing"),
+    [
+        ((), "rank 0, rank 1 not started"),
+        ((RankStarted(1.0, 1, 1), RankStarted(1.0, 1, 0)), "rank 1 not loaded"),
+        ((RankStarted(1.0, 1, 1), RankStarted(1.0, 1, 0), RankLoaded(2.0, 1, 1)), "rank 0 has not logged that it serves"),
+    ],
+)
+def test_a_launch_that_is_not_ready_in_time_says_what_it_waited_for(events: tuple[Event, ...], missing: str) -> None:
+    assert run(launching(), *events, Tick(60.0))[0].detail == f"not serving after 60 s: {missing}"
+
+
 def test_a_stop_gives_up_on_a_rank_that_cannot_be_killed() -> None:
     state, _ = run(serving(), StopAsked(5.0, force=True), RankExited(5.0, 1, 0, "signal 9"))
     assert run(state, Tick(7.0))[1] == [KillRank(1, 1)]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from metrics import catalog as c
-from metrics.monitoring.panels import RATE, Board, Look, Panel, Query, Row, of, rate
+from metrics.monitoring.panels import RATE, RED_BELOW_ZERO, Board, Look, Panel, Query, Row, of, rate
 
-RED_BELOW_ZERO = ((None, "red"), (0.0, "green"))
 TO_FLOOR = f"{of(c.HEADROOM)} / clamp_min(-{of(c.HEADROOM_SLOPE)}, 1)"
 
 MEMORY = Board(

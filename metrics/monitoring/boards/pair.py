@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from metrics import catalog as c
-from metrics.monitoring.panels import Board, Look, Panel, Query, Row, of, quantile, rate
+from metrics.monitoring.panels import RED_BELOW_ZERO, Board, Look, Panel, Query, Row, of, quantile, rate
 
-RED_BELOW_ZERO = ((None, "red"), (0.0, "green"))
 GOOD_IS_ONE = ((None, "red"), (1.0, "green"))
 
 PAIR = Board(

@@ -103,6 +103,8 @@ def _hardening(one: Configuration) -> list[tuple[str, str]]:
     return [
         ("UMask", "0077"),
         ("LimitMEMLOCK", "infinity"),
+        # guards inherit it: the kernel must not choose them when memory runs out; ranks set their own
+        ("OOMScoreAdjust", "-1000"),
         ("NoNewPrivileges", "yes"),
         ("ProtectSystem", "strict"),
         ("ReadWritePaths", _quoted(str(one.state_dir), dollar=False)),

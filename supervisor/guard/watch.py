@@ -48,6 +48,7 @@ class GuardWatch(Watcher):
         self._hosts, self._launch, self._secret = hosts, launch, secret
         self._post, self._say, self._show, self._clock = post, say, show, clock
         self._kept: dict[int, Kept] = {}
+        self._told: set[tuple[str, tuple[str, ...]]] = set()
         self._lock = threading.Lock()
         self._alive_s = 0.0
         self._alive = 0
@@ -134,12 +135,23 @@ class GuardWatch(Watcher):
         try:
             for raw, line in one.client.read():
                 one.take(raw, line, self._clock())
-                if isinstance(line, Hello) and line.refused and one.starts == 1:
-                    self._say(f"the guard of rank {one.spec.rank} goes on without: {', '.join(line.refused)}", "info")
+                if isinstance(line, Hello):
+                    self._tell_refused(one.spec.node, line.refused)
         except StreamEnded:
             one.client.close()
             one.client = None
             one.connected.clear()
+
+    def _tell_refused(self, node: str, refused: tuple[str, ...]) -> None:
+        """Once for each node and what its kernel did not allow: guards of one node are of one user."""
+        if not refused or (node, refused) in self._told:
+            return
+        self._told.add((node, refused))
+        self._say(
+            f"guards on {node} watch memory, but can themselves {' and '.join(refused)}, as this user may not prevent it:"
+            " docs/memory.md#the-guards-own-safety says what would",
+            "info",
+        )
 
     def _keep_up(self, one: Kept) -> None:
         """Connect again; a guard that is gone, or hangs, while its rank lives is replaced."""

@@ -33,12 +33,12 @@ class Hello:
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """Protections that the kernel did not allow, for a person."""
-        missing = [] if self.locked else ["memory not locked"]
+        """What can still happen to the guard, for want of a protection that the kernel did not allow it; for a person."""
+        missing = [] if self.locked else ["be swapped out (its memory is not locked)"]
         if self.oom_score_adj > -1000:
-            missing.append(f"OOM score {self.oom_score_adj}")
+            missing.append(f"be killed by the kernel when memory runs out (its OOM score is {self.oom_score_adj}, not -1000)")
         if self.scheduling == "normal":
-            missing.append("ordinary scheduling")
+            missing.append("be held up by busy programs (its priority is an ordinary one)")
         return tuple(missing)
 
 

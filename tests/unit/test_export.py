@@ -67,6 +67,10 @@ def test_settings_of_flags_and_environment_go_into_the_command_and_those_of_file
     assert systemd.given(one) == ("--set=context=2048", "--set=drafts=false")
 
 
+def test_a_service_keeps_its_guards_from_the_kernels_choice(tmp_path: Path) -> None:
+    assert "OOMScoreAdjust=-1000\n" in unit(tmp_path)
+
+
 def test_what_systemd_would_read_otherwise_is_escaped(tmp_path: Path) -> None:
     found = directives(unit(tmp_path, {"TWINFOLD_SERVED_NAME": "a $HOME %i"}))
     assert '"--set=served_name=a $$HOME %%i"' in found["ExecStart"][0]

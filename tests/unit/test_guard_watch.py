@@ -9,6 +9,7 @@ import pytest
 from supervisor.guard.host import GuardHost
 from supervisor.guard.spec import GuardSpec, Lease, Limits
 from supervisor.guard.watch import LASTS_S, STARTS, GuardWatch
+from supervisor.guard.wire import Hello
 from supervisor.machine import Event
 from supervisor.machine.types import GuardLost
 
@@ -22,6 +23,40 @@ SPEC = GuardSpec(
     supervised=False,
     lease=Lease(),
 )
+
+
+def a_hello(**protected: object) -> Hello:
+    given = {"locked": True, "oom_score_adj": -1000, "scheduling": "fifo", **protected}
+    return Hello("1", 10, 11, "l1", "watching", None, **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("protected", "words"),
+    [
+        ({}, ()),
+        ({"oom_score_adj": 0}, ("be killed by the kernel when memory runs out (its OOM score is 0, not -1000)",)),
+        (
+            {"locked": False, "scheduling": "normal"},
+            (
+                "be swapped out (its memory is not locked)",
+                "be held up by busy programs (its priority is an ordinary one)",
+            ),
+        ),
+        ({"scheduling": "nice"}, ()),
+    ],
+)
+def test_what_can_happen_to_a_guard_is_said_in_words(protected: dict[str, object], words: tuple[str, ...]) -> None:
+    assert a_hello(**protected).refused == words
+
+
+def test_a_want_of_protection_is_told_once_for_each_node() -> None:
+    said: list[str] = []
+    watch = GuardWatch({}, 1, b"", post=lambda _: None, say=lambda line, _: said.append(line))
+    for node in ("head", "head", "worker"):
+        watch._tell_refused(node, a_hello(oom_score_adj=0).refused)
+    watch._tell_refused("head", ())
+    assert [line.partition(" watch")[0] for line in said] == ["guards on head", "guards on worker"]
+    assert "docs/memory.md#the-guards-own-safety" in said[0]
 
 
 class Host:

@@ -239,6 +239,13 @@ class Places:
     kit_files: Path | None = setting(
         optional(path), None, "folder of what the kit's own tools made (RoPE tables, routing bias)", change=Change.BUILD
     )
+    pack_rank_caches: str = setting(
+        one_of("head", "node"),
+        "head",
+        "where weight files are packed: head, all here; node, each on the host of its rank, which is sent the whole checkpoint",
+        change=Change.BUILD,
+        recipe=False,
+    )
     ablit: bool = setting(flag, False, "serve the abliterated variant of the checkpoint", change=Change.BUILD)
 
     def state(self, environ: Mapping[str, str]) -> Path:

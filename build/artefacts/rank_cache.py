@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import os
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from build.errors import BuildFailed
 from build.graph.graph import Artefact
-from build.store.hashing import walk
+from build.store.hashing import Entry, walk
+from build.store.outside import ON_NODE, is_on_node
 
 if TYPE_CHECKING:
     from build.graph.jobs import Job
@@ -45,18 +47,27 @@ def artefacts(rank: int, world: int, packer: str, checker: str) -> tuple[Artefac
     return packed, Artefact(check_name(rank, world), CHECK_BUILDER, CHECK_VERSION, params, inputs)
 
 
-def pack(job: Job) -> None:
-    """Run the packer; ``BuildFailed`` where it says no, or speaks of another rank."""
+def pack(job: Job) -> tuple[Entry, ...] | None:
+    """Run the packer, here or on the node that serves the rank; ``BuildFailed`` where it says no, or speaks of another rank."""
     from build.hub import space
 
     need = sum(p.stat().st_size for p, _ in walk(job.inputs["model"]) if p.is_file()) // int(job.artefact.params["world"])
-    space.require(job.artefact.name, [space.Need(job.out.parent, need)])
-    job.tools.hub.show(lambda: progress(job.tools.logs / f"{job.artefact.name}.log"))
+    there = job.tools.elsewhere(job.artefact)
+    if there is None:
+        space.require(job.artefact.name, [space.Need(job.out.parent, need)])
+    job.tools.hub.show(lambda: progress(job.log))
     job.out.mkdir()
-    done = job.run(str(job.inputs["packer"] / PACKER), str(job.inputs["model"]), str(job.out), *_ranks(job))
-    told = _last_json(done.stdout)
-    if [str(told.get("rank")), str(told.get("world"))] != _ranks(job):
-        raise BuildFailed(f"{job.artefact.name}: the packer reports another rank: {done.stdout.strip()[-200:]}")
+    if there is not None:
+        return there.pack(job, need, partial(_right_rank, job))
+    done = job.run(str(job.inputs["packer"] / PACKER), str(job.inputs["model"]), str(job.out), *ranks(job))
+    _right_rank(job, done.stdout)
+    return None
+
+
+def _right_rank(job: Job, printed: str) -> None:
+    told = _last_json(printed)
+    if [str(told.get("rank")), str(told.get("world"))] != ranks(job):
+        raise BuildFailed(f"{job.artefact.name}: the packer reports another rank: {printed.strip()[-200:]}")
 
 
 def progress(log: Path) -> str:
@@ -71,15 +82,29 @@ def progress(log: Path) -> str:
 
 
 def check(job: Job) -> None:
-    """Run the checker on a packed folder; ``BuildFailed`` where it does not say ok."""
-    done = job.run(str(job.inputs["checker"] / CHECKER), str(job.inputs["model"]), str(job.inputs["cache"]), *_ranks(job))
-    if not _last_json(done.stdout).get("ok"):
-        raise BuildFailed(f"{job.artefact.name}: the checker did not say ok: {done.stdout.strip()[-200:]}")
+    """Run the checker on a packed folder, where that is; ``BuildFailed`` where it does not say ok."""
+    printed = _checked_there(job) if is_on_node(job.records["cache"].outside) else _checked_here(job)
+    if not _last_json(printed).get("ok"):
+        raise BuildFailed(f"{job.artefact.name}: the checker did not say ok: {printed.strip()[-200:]}")
     job.out.mkdir()
     (job.out / REPORT).write_text('{"ok": true}\n', encoding="ascii")
 
 
-def _ranks(job: Job) -> list[str]:
+def _checked_here(job: Job) -> str:
+    argv = [str(job.inputs["checker"] / CHECKER), str(job.inputs["model"]), str(job.inputs["cache"]), *ranks(job)]
+    return job.run(*argv).stdout
+
+
+def _checked_there(job: Job) -> str:
+    there = job.tools.elsewhere(job.artefact)
+    if there is None:
+        where = job.records["cache"].outside.removeprefix(ON_NODE)
+        raise BuildFailed(f'{job.artefact.name}: the rank cache lies on {where}: set pack_rank_caches = "node", or run `doit`')
+    return there.check(job)
+
+
+def ranks(job: Job) -> list[str]:
+    """The rank and the world, as packer and checker take them."""
     return [str(job.artefact.params["rank"]), str(job.artefact.params["world"])]
 
 

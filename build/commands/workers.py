@@ -6,6 +6,7 @@ Every worker is done; those that could not be reached are an error at the end, a
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from build.bundle import Bundle, from_json
@@ -20,6 +21,7 @@ from build.nodes.ssh_errors import NodeError
 from build.replication.replicas import Replica, replicas
 from build.replication.replicate import told, told_report
 from build.store import generations, roots
+from build.store.repair import pack_again
 
 
 def fill(project: Project) -> None:
@@ -66,7 +68,7 @@ def repair(project: Project) -> None:
     bundle = _bundle(project)
 
     def one(replica: Replica, bundle: Bundle) -> None:
-        report = replica.repair(bundle, replica.place().platform)
+        report = replica.repair(bundle, replica.place().platform, partial(pack_again, project))
         project.report.line(told_report(report) if report.mended or report.copied else f"{replica.host.name}: nothing to mend")
 
     _each(project, bundle, one)

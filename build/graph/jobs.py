@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from build.errors import BuildFailed
 from build.graph.graph import Artefact
 from build.graph.processes import Children, Finished
 from build.hub.patience import Patience
 from build.store import durable
-from build.store.hashing import FileHash
+from build.store.hashing import Entry, FileHash
 from build.store.record import Record
 
 if TYPE_CHECKING:
@@ -44,10 +44,21 @@ class HubAccess:
     xet: bool = False
 
 
+class Elsewhere(Protocol):
+    """Another node on which an artefact is made, into that node's own store."""
+
+    def pack(self, job: Job, need_bytes: int, read: Callable[[str], None]) -> tuple[Entry, ...]:
+        """Make a rank cache of about that size there; what it holds. ``read`` is given what the packer printed."""
+
+    def check(self, job: Job) -> str:
+        """Run the checker on one that was made there; what it printed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Toolbox:
     """What builders reach of the machine. ``wheels``: where the compiler's wheel is installed. ``cache``: may be deleted.
-    ``state``: the folder that the store lies in. ``kit_files``: the user's folder of what the kit's own tools made."""
+    ``state``: the folder that the store lies in. ``kit_files``: the user's folder of what the kit's own tools made.
+    ``elsewhere``: the other node that an artefact is made on, None for this one."""
 
     checkout: Path
     wheels: Path
@@ -59,11 +70,15 @@ class Toolbox:
     hub: HubAccess
     kit_files: Path | None = None
     docker_socket: str = DOCKER_SOCKET
+    elsewhere: Callable[[Artefact], Elsewhere | None] = lambda _artefact: None
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One artefact to make. ``inputs`` and ``records`` are by role; ``scratch`` is an empty folder, gone afterwards."""
+    """One artefact to make. ``inputs`` and ``records`` are by role; ``scratch`` is an empty folder, gone afterwards.
+
+    ``fresh``: nothing that is there already may stand in for what the builder makes.
+    """
 
     artefact: Artefact
     entry: str
@@ -72,6 +87,12 @@ class Job:
     out: Path
     scratch: Path
     tools: Toolbox
+    fresh: bool = False
+
+    @property
+    def log(self) -> Path:
+        """What the builder's programs say on stderr."""
+        return self.tools.logs / f"{self.artefact.name}.log"
 
     def run(self, *argv: str, cwd: Path | None = None) -> Finished:
         """Run a program with nothing of the caller's environment; ``BuildFailed`` names the log where it fails."""
@@ -81,16 +102,19 @@ class Job:
             "TMPDIR": str(self.scratch),
             "LC_ALL": "C.UTF-8",
         }
-        log = self.tools.logs / f"{self.artefact.name}.log"
-        done = self.tools.children.run(argv, cwd=cwd or self.scratch, env=env, log=log)
+        return self.ended(argv[0], self.tools.children.run(argv, cwd=cwd or self.scratch, env=env, log=self.log))
+
+    def ended(self, program: str, done: Finished) -> Finished:
+        """A program's end as it is, where that is well; ``BuildFailed`` with its last words."""
         if done.code and done.disk_full():
-            raise BuildFailed(f"{self.artefact.name}: {durable.DISK_FULL} (log: {log})")
+            raise BuildFailed(f"{self.artefact.name}: {durable.DISK_FULL} (log: {done.log})")
         if done.code:
-            raise BuildFailed(f"{self.artefact.name}: {Path(argv[0]).name} {_ended(done.code)}: {done.last_words()} (log: {log})")
+            how = f"{Path(program).name} {_ended(done.code)}: {done.last_words()} (log: {done.log})"
+            raise BuildFailed(f"{self.artefact.name}: {how}")
         return done
 
 
-Builder = Callable[[Job], None]
+Builder = Callable[[Job], tuple[Entry, ...] | None]  # what was made, where that is not at ``job.out``
 
 
 def _ended(code: int) -> str:

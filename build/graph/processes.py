@@ -50,12 +50,14 @@ class Children:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._closed = False
 
-    def run(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path) -> Finished:
+    def run(
+        self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path, stdin: int = subprocess.DEVNULL
+    ) -> Finished:
         """Run one program to its end. ``BuildFailed`` where it cannot be started."""
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as errors:
             try:
-                child = self._start(argv, cwd, env, errors.fileno())
+                child = self._start(argv, cwd, env, (stdin, errors.fileno()))
             except OSError as error:
                 raise BuildFailed(f"{argv[0]} cannot be run: {error.strerror}") from None
             try:
@@ -75,13 +77,13 @@ class Children:
             for child in self._running:
                 _kill(child)
 
-    def _start(self, argv: Sequence[str], cwd: Path, env: Mapping[str, str], errors: int) -> subprocess.Popen[bytes]:
+    def _start(self, argv: Sequence[str], cwd: Path, env: Mapping[str, str], streams: tuple[int, int]) -> subprocess.Popen[bytes]:
         with self._guard:
             if self._closed:
                 raise KeyboardInterrupt
             child = subprocess.Popen(
                 [sys.executable, "-ISc", TRAMPOLINE, str(os.getpid()), *argv],
-                cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+                cwd=cwd, env=dict(env), stdin=streams[0], stdout=subprocess.PIPE, stderr=streams[1], start_new_session=True,
             )  # fmt: skip
             self._running.add(child)
             return child

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from build.artefacts import toolchain
+from build.artefacts import rank_cache, toolchain
 from build.artefacts.rank_cache import WORLDS
 from build.errors import BuildFailed, OutputDiffers, UsageError
 from build.graph import graph, targets
@@ -28,13 +28,15 @@ from build.settings import Places, Sources, load
 from build.store import durable, generations
 from build.store.fingerprints import FINGERPRINTS, Fingerprints
 from build.store.hashing import Entry, tree
-from build.store.outside import OUTSIDE
-from build.store.record import Made, Record, record_of
+from build.store.outside import OUTSIDE, is_on_node, on_node
+from build.store.record import Made, Record, artefact_of, record_of
 from build.store.store import Store
 
 if TYPE_CHECKING:  # what makes artefacts is loaded when there is one to make
     from build.graph.jobs import HubAccess, Toolbox
     from build.hub.shelf import Shelf
+    from build.nodes.hosts import Host
+    from build.replication.packing import FarPacker
 
 CONFIG = "config.toml"
 
@@ -70,6 +72,7 @@ class Project:
         self.store = Store(state / "store", self.fingerprints.sha256)
         self.children = Children()
         self.built: list[str] = []
+        self._packers: dict[str, FarPacker] = {}
         self._guard = threading.RLock()
         self._graph: dict[str, Artefact] | None = None
         self._lock: Lock | None = None
@@ -120,6 +123,8 @@ class Project:
 
     def _there(self, artefact: Artefact) -> bool:
         """True unless the bytes of a reference artefact are not where this node's cache is, or not what they were."""
+        if artefact.builder == rank_cache.BUILDER:
+            return self._packed_where_asked(artefact)
         if artefact.builder != HUB[0]:
             return True
         from build.artefacts import hub_files  # only targets with hub files pay for it
@@ -134,6 +139,8 @@ class Project:
             raise BuildFailed(f"{name} cannot be made yet: an input of it is missing")
         if found.entry in self.store.unreadable:
             self.report.line(f"note: {self.store.unreadable[str(found.entry)].removesuffix(': run `doit repair`')}: made again")
+        if note := self._alone(found.artefact):
+            self.report.line(note)
         started_s = time.monotonic()
         with self.report.running(name), durable.told(name):
             record = self.produce(found, found.key, started_s)
@@ -148,9 +155,68 @@ class Project:
         made, new = self.build(found.artefact, key, started_s)
         try:
             self._enforce(found.artefact, new)
+            self.publish(new)
             return self.store.register(made, new)
         finally:
-            durable.remove_tree(made.parent)
+            self.drop(made, new)
+
+    def publish(self, new: Record) -> None:
+        """Let a rank cache that was packed on a node count there; one that was packed elsewhere takes such a record's place."""
+        there = self.elsewhere(artefact_of(new)) if is_on_node(new.outside) else None
+        if there is not None:
+            there.publish(new)
+        old = self.store.find(new.entry)
+        if old is not None and is_on_node(old.outside) and old.outside != new.outside:
+            with self.store.exclusive():
+                self.store.discard(new.entry)
+
+    def drop(self, made: Path, new: Record) -> None:
+        """Remove what a builder made and what was not registered of it, here and where it was packed."""
+        durable.remove_tree(made.parent)
+        there = self.elsewhere(artefact_of(new))
+        if there is not None:
+            there.drop(new.entry)
+
+    def elsewhere(self, artefact: Artefact) -> FarPacker | None:
+        """What packs and checks a rank cache on the worker that serves its rank, where the settings want that."""
+        host = self._packing_host(artefact)
+        if host is None:
+            return None
+        with self._guard:
+            if host.name not in self._packers:
+                from build.replication.packing import FarPacker
+                from build.replication.replicas import Replica
+
+                replica = Replica(host, self.workers.ssh_config, self.store, self.report.line)
+                tool = self.store.path(str(self.resolve(targets.node_tool_name(self.host)).entry)) / targets.NODE_TOOL
+                self._packers[host.name] = FarPacker(replica, self.store, tool, self.host, self.report.line)
+            return self._packers[host.name]
+
+    def needs(self, artefact: Artefact) -> list[str]:
+        """What must be made before an artefact: its inputs, and what works on the node that it is packed on."""
+        tool = [targets.node_tool_name(self.host)] if self._packing_host(artefact) else []
+        return sorted({*artefact.inputs.values(), *tool})
+
+    def _packing_host(self, artefact: Artefact) -> Host | None:
+        """The worker that a rank cache is packed or checked on; None for this host, and for other artefacts."""
+        if self.places.pack_rank_caches != "node" or artefact.builder not in {rank_cache.BUILDER, rank_cache.CHECK_BUILDER}:
+            return None
+        from build.nodes.hosts import HEAD, hosts
+
+        rank = int(artefact.params["rank"])
+        serving = (h for h in hosts(self.workers, int(artefact.params["world"])) if rank in h.ranks)
+        return next((h for h in serving if h.name != HEAD), None)
+
+    def _alone(self, artefact: Artefact) -> str:
+        """A note where nodes are to pack for themselves, and there is but this one; else ""."""
+        if artefact.builder != rank_cache.BUILDER or self.places.pack_rank_caches != "node" or self.workers.worker.split():
+            return ""
+        return f'note: pack_rank_caches = "node", and `worker` names no host: {artefact.name} is packed here'
+
+    def _packed_where_asked(self, artefact: Artefact) -> bool:
+        """True where a rank cache is on this host, or on the node that the settings name for it."""
+        known = self.store.need(str(self.resolve(artefact.name).entry))
+        return not is_on_node(known.outside) or known.outside == self.outside(artefact)
 
     def _enforce(self, artefact: Artefact, new: Record) -> None:
         wanted = artefact.known_output or self.lock.expected(new.name, new.key)
@@ -183,9 +249,9 @@ class Project:
         paths = {role: self.store.path(r.entry) for role, r in records.items()}
         tools = self.tools(None if cached else work / "cache")
         try:
-            builder(artefact.builder)(Job(artefact, entry, paths, records, out, work, tools))
+            elsewhere = builder(artefact.builder)(Job(artefact, entry, paths, records, out, work, tools, fresh=not cached))
             durable.remove_tree(work)
-            return out, tree(out)
+            return out, tree(out) if elsewhere is None else elsewhere
         except BaseException:
             durable.remove_tree(out.parent)
             raise
@@ -194,6 +260,9 @@ class Project:
         """Where the bytes of a reference artefact lie; "" for one that has its own."""
         if artefact.builder == HUB[0]:
             return str(OUTSIDE)
+        host = self._packing_host(artefact) if artefact.builder == rank_cache.BUILDER else None
+        if host is not None:
+            return on_node(host.target, host.store)
         return str(toolchain.installed_root()) if artefact.builder == toolchain.BUILDER else ""
 
     @property
@@ -220,6 +289,7 @@ class Project:
             self._hub(),
             self.places.kit_files,
             str(self.places.build_socket or DOCKER_SOCKET),
+            self.elsewhere,
         )
 
     def _hub(self) -> HubAccess:
@@ -256,6 +326,8 @@ class Project:
         self.report.close()
         self.fingerprints.save()
         self.store.close()
+        for packer in self._packers.values():
+            packer.close()
 
     def _artefacts(self) -> tuple[Artefact, ...]:
         site = targets.Site(self.checkout, self.host, self.fingerprints.sha256, self.places.variant)

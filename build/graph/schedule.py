@@ -40,7 +40,8 @@ class Schedule:
         """One task an artefact, then the generation."""
         project = self.project
         for name, artefact in project.graph.items():
-            yield self._task(name, needs(artefact), partial(project.ready, name), partial(project.make, name), doc(artefact))
+            needed = project.needs(artefact)
+            yield self._task(name, needed, partial(project.ready, name), partial(project.make, name), doc(artefact))
         about = "the bundle, numbered and made current"
         yield self._task(GENERATION, ["bundle"], project.bundle_is_newest, project.make_generation, about)
 

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from build.nodes import ssh_link, ssh_run
-from build.nodes.remote_shell import KILL_AFTER_S
+from build.nodes.remote_shell import KILL_AFTER_S, Marks
 from build.nodes.ssh_errors import CommandFailed, DeadlinePassed, SshUnusable, shown
 from build.nodes.ssh_link import Destination, Link
 from build.nodes.ssh_run import Order
@@ -133,6 +133,12 @@ class SshNode:
             began = time.monotonic()
             out, err, status = ssh_run.run(self._link, Order.of(argv, deadline_s), stdin)
             return _checked(self.name, argv, Result(out, err, status, time.monotonic() - began), check)
+
+    def session(self, argv: Sequence[str], deadline_s: float) -> tuple[list[str], Marks]:
+        """The ssh command that runs a program there over the connection, for callers that start it themselves, and what marks
+        its answer on both of its streams. The program reads what the command is given to read."""
+        order = Order.of(argv, deadline_s)
+        return self.destination.argv(self._link.options(FORWARD_S), order.line(self.name)), order.marks
 
     def docker_socket(self) -> Path:
         """See :class:`Node`."""

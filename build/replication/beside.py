@@ -64,23 +64,33 @@ class Beside:
 
 def beside(store: Store, entries: Iterable[str]) -> tuple[Beside, ...]:
     """What ranks that read these entries of the head's store read beside them; nothing where no entry is a served folder."""
+    return _found(store, entries, packed=False)
+
+
+def packed(store: Store, entries: Iterable[str]) -> tuple[Beside, ...]:
+    """All else that such folders lead to: the shards that weight files hold, which only a packer reads."""
+    return _found(store, entries, packed=True)
+
+
+def _found(store: Store, entries: Iterable[str], *, packed: bool) -> tuple[Beside, ...]:
     found: dict[str, tuple[Record, dict[str, int]]] = {}
     for entry in sorted(set(entries)):
         record = store.need(entry)
         if record.builder == served.BUILDER:
-            for origin, path, size in _read(store, record):
+            for origin, path, size in _read(store, record, packed=packed):
                 found.setdefault(origin.entry, (origin, {}))[1][path] = size
     return tuple(_beside(store, origin, sizes) for origin, sizes in found.values())
 
 
-def _read(store: Store, folder: Record) -> Iterator[tuple[Record, str, int]]:
-    """(origin, path, bytes) of each file that a rank reads through the links of a served folder."""
+def _read(store: Store, folder: Record, *, packed: bool) -> Iterator[tuple[Record, str, int]]:
+    """(origin, path, bytes) of each file that a rank reads through the links of a served folder, or of each that it does not."""
     hub = store.need(folder.inputs["files"].entry)
     sizes = {file.path: file.size for file in hub_files.snapshot_of(hub.params).files}
     unpacked = folder.params.get("unpacked")
     replaced = folder.inputs.get(served.REPLACED)
     for link in folder.files:
-        if link.kind != "link" or (unpacked is not None and link.path.endswith(SHARD) and link.path not in unpacked):
+        in_weights = unpacked is not None and link.path.endswith(SHARD) and link.path not in unpacked
+        if link.kind != "link" or in_weights != packed:
             continue
         if str(OUTSIDE) in os.readlink(store.path(folder.entry) / link.path):  # noqa: PTH115 # its text
             yield hub, link.path, sizes[link.path]

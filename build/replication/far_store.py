@@ -238,6 +238,10 @@ class FarStore:
         """Move a verified copy into place; ``content`` is its record, written last."""
         self._sh(PUBLISH, record.entry, stdin=content, deadline_s=_hash_s(0))
 
+    def record(self, entry: str) -> bytes:
+        """The record beside an entry, as it is there."""
+        return self._run(["cat", f"{self.root}/{entry}.json"])
+
     def rewrite_record(self, entry: str, content: bytes) -> None:
         """Put the head's record beside an entry whose bytes are proven."""
         self._sh(REWRITE_RECORD, entry, stdin=content)

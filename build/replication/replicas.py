@@ -19,6 +19,7 @@ from build.replication.bulk import Sender
 from build.replication.far_store import FarStore
 from build.replication.replica import Finding
 from build.replication.replicate import Replication, Report, Want
+from build.store.outside import is_on_node
 from build.store.store import Store
 
 ASK_S = 15.0
@@ -60,7 +61,7 @@ class Replica:
             with far_lock.held(self.node, self._say):
                 far.set_root(root_name(), entries)
             self._rooted = entries
-        return self._to(far).run(wanted, thorough=thorough)
+        return self.to(far).run(wanted, thorough=thorough)
 
     def require(self, bundle: Bundle, platform: str) -> None:
         """``Refused`` where something is missing or damaged; nothing is copied."""
@@ -72,10 +73,16 @@ class Replica:
         far = self._far(bundle, platform)
         return tuple(found for found in replicate.verify(far, self._known(far, bundle)) if not found.good)
 
-    def repair(self, bundle: Bundle, platform: str) -> Report:
-        """The same, and mend what is damaged."""
+    def repair(self, bundle: Bundle, platform: str, pack_again: Callable[[str], None]) -> Report:
+        """The same, and mend what is damaged; ``pack_again`` an entry that only this worker had."""
         far = self._far(bundle, platform)
-        return self._to(far).run(self._known(far, bundle), thorough=True)
+        known, to = self._known(far, bundle), self.to(far)
+        packed_there = [want for want in known if want.made_there]
+        if packed_there:
+            for finding in filter(replicate.lost, replicate.verify(far, packed_there)):
+                pack_again(finding.entry)
+            to.run(packed_there)
+        return to.run([want for want in known if not want.made_there], thorough=True)
 
     def collect(self, bundle: Bundle, platform: str, kept: Iterable[Bundle], *, dry_run: bool) -> tuple[str, ...]:
         """Remove what no kept bundle's ranks here need, and no root there names; the entries."""
@@ -83,10 +90,15 @@ class Replica:
         stay = {entry for one in kept for entry in (*self.needed(one), *(b.entry for b in self._beside(one)))}
         with far_lock.held(self.node, self._say):
             rooted = {entry for entries in far.roots().values() for entry in entries}
-            go = tuple(entry for entry in far.entries() if entry not in stay | rooted)
+            go = tuple(e for e in far.entries() if e not in stay | rooted and not self._only_there(e))
             for entry in () if dry_run else go:
                 far.remove(entry)
         return go
+
+    def _only_there(self, entry: str) -> bool:
+        """True where the head has but the record of an entry, and keeps it."""
+        known = self._store.find(entry)
+        return known is not None and is_on_node(known.outside)
 
     def needed(self, bundle: Bundle) -> frozenset[str]:
         """Store entries that its ranks of a bundle read."""
@@ -99,9 +111,9 @@ class Replica:
 
     def _wants(self, bundle: Bundle) -> tuple[Want, ...]:
         """All that they read."""
-        return (*replicate.wants(self._store, self.needed(bundle)), *self._wanted(self._beside(bundle)))
+        return (*replicate.wants(self._store, self.needed(bundle), there=True), *self.wanted(self._beside(bundle)))
 
-    def _wanted(self, files: Iterable[Beside]) -> tuple[Want, ...]:
+    def wanted(self, files: Iterable[Beside]) -> tuple[Want, ...]:
         """They are sent from where they lie here."""
         more = tuple(one.want(self._store.hash_file) for one in files)
         self._sources |= {want.entry: want.source for want in more}
@@ -117,16 +129,18 @@ class Replica:
         """Let the connection go."""
         self.node.close()
 
-    def _to(self, far: FarStore) -> Replication:
+    def to(self, far: FarStore) -> Replication:
         """What brings entries there, alone at that store while it does."""
         sender = Sender(self.node.destination, far.root, lambda entry: self._sources.get(entry) or self._store.path(entry))
         return Replication(far, sender, self._say, lambda: far_lock.held(self.node, self._say))
 
     def _known(self, far: FarStore, bundle: Bundle) -> tuple[Want, ...]:
         """What is there and has a record here, and what is there of the bundle's files beside the store."""
-        there = tuple(far.entries())
-        known = replicate.wants(self._store, [entry for entry in there if self._store.find(entry) is not None])
-        return (*known, *self._wanted(one for one in self._beside(bundle) if one.entry in there))
+        there = set(far.entries())
+        packed_there = {entry for entry in self.needed(bundle) if self._only_there(entry)}
+        entries = [entry for entry in there | packed_there if self._store.find(entry) is not None]
+        known = replicate.wants(self._store, entries, there=True)
+        return (*known, *self.wanted(one for one in self._beside(bundle) if one.entry in there))
 
     def _far(self, bundle: Bundle, platform: str, *, send_tool: bool = True) -> FarStore:
         return FarStore(self.node, self.tool(bundle, platform).program.under(self._store.root), send_tool=send_tool)

@@ -23,6 +23,7 @@ from build.replication.far_store import FarStore, Read, Survey
 from build.replication.replica import Chunk, Finding, Fingerprints, Held, Wrong
 from build.store import hashing
 from build.store.hashing import sha256_bytes
+from build.store.outside import ON_NODE, is_on_node
 from build.store.record import Record
 from build.store.store import Store
 
@@ -42,6 +43,11 @@ class Want:
     def entry(self) -> str:
         """The entry's name."""
         return self.record.entry
+
+    @property
+    def made_there(self) -> bool:
+        """True where only the node has its bytes."""
+        return is_on_node(self.record.outside)
 
     @property
     def content_sha256(self) -> str:
@@ -69,12 +75,18 @@ def told_report(report: Report) -> str:
     return f"{report.node}: {', '.join(parts)}, {report.sent_bytes / 2**20:.1f} MiB sent in {report.took_s:.1f} s"
 
 
-def wants(store: Store, entries: Iterable[str]) -> tuple[Want, ...]:
-    """What is to be held, from the head's store. Refused where an entry only points at bytes outside the store."""
+def wants(store: Store, entries: Iterable[str], *, there: bool = False) -> tuple[Want, ...]:
+    """What is to be held, from the head's store. Refused where an entry only points at bytes outside the store.
+
+    ``there``: rank caches that were packed on a node count too; that node has them, and no other can be given them.
+    """
     found = []
     for entry in sorted(set(entries)):
         record = store.need(entry)
-        if record.outside:
+        if is_on_node(record.outside) and not there:
+            where = record.outside.removeprefix(ON_NODE)
+            raise Refused(f'{entry} was packed on {where} and lies there alone: set pack_rank_caches = "head" and run `doit`')
+        if record.outside and not is_on_node(record.outside):
             raise Refused(f"{entry} points at {record.outside}, outside the store: it cannot be copied to a node")
         if name := replica.unsendable(record):
             raise UsageError(f"{entry} holds the name {name!r}: tabs and line breaks cannot be copied to a node")
@@ -152,6 +164,11 @@ def told(finding: Finding) -> str:
     return "has another record" if not finding.record_ok else "is whole"
 
 
+def lost(finding: Finding) -> bool:
+    """True where bytes are missing or wrong."""
+    return finding.absent or any(wrong.content for wrong in finding.wrong)
+
+
 class Replication:
     """Brings what is wanted to one node. ``alone`` keeps others from that store while something is brought."""
 
@@ -182,6 +199,10 @@ class Replication:
         """Alone at that store, where another may have brought some of it by now."""
         by_entry = {want.entry: want for want in wanted}
         todo = [(by_entry[f.entry], f) for f in findings if not f.good]
+        for want, finding in todo:
+            if want.made_there and lost(finding):
+                what = "is not there any more" if finding.absent else told(finding)
+                raise StoreDamaged(f"{self._far.node.name}: {want.entry} {what}, and only this node had it: run `doit repair`")
         copy = [want for want, finding in todo if self._opened(want, finding)]
         sent_bytes = self._copy(copy) if copy else 0
         copied = tuple(f.entry for _, f in todo if f.absent)

@@ -18,7 +18,7 @@ def recheck(project: Project, names: Iterable[str]) -> list[str]:
         known = project.store.need(str(project.resolve(name).entry))
         with project.report.running(name, "checking"), durable.told(name):
             made, files = remake(project, known)
-            durable.remove_tree(made.parent)
+            project.drop(made, known)
         first = difference(known, files)
         project.report.line(f"{'differs' if first else 'same   '} {name}{first and ': ' + first}")
         if first:

@@ -17,6 +17,7 @@ from build.graph import graph
 from build.graph.graph import Resolved
 from build.graph.project import Project
 from build.store import durable, hashing, record
+from build.store.outside import ON_NODE
 from build.store.record import Made, Record
 from build.store.store import Store
 from build.store.verify import Problem, compare, set_modes
@@ -91,6 +92,21 @@ def remake(project: Project, wanted: Record, *, cached: bool = False) -> tuple[P
     return project.run_builder(record.artefact_of(wanted), wanted.entry, records, cached=cached)
 
 
+def pack_again(project: Project, entry: str) -> None:
+    """Mend a rank cache whose bytes were on a worker alone, and are lost there; the head's record of it is right."""
+    known = project.store.need(entry)
+    if project.outside(record.artefact_of(known)) != known.outside:
+        raise StoreDamaged(f"{entry} was packed on {known.outside.removeprefix(ON_NODE)}, and is lost there: run `doit`")
+    with project.report.running(known.name, "mending"), durable.told(known.name):
+        made, files = remake(project, known, cached=True)
+        try:
+            _check_same(known, files)
+            project.publish(known)
+        finally:
+            project.drop(made, known)
+    project.report.line(f"mended  {entry}: packed again on {known.outside.removeprefix(ON_NODE)}")
+
+
 def exchange(new: Path, old: Path) -> None:
     """Swap two paths atomically; where the file system cannot, ``old`` is gone for a moment."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -122,9 +138,12 @@ def _mend(project: Project, problem: Problem, wanted: Record) -> str:
         made, files = _remake(project, wanted)
         try:
             _check_same(wanted, files)
-            _put(store, made, replace(wanted, files=files, output=hashing.tree_hash(files)))
+            outside = project.outside(record.artefact_of(wanted))
+            new = replace(wanted, files=files, output=hashing.tree_hash(files), outside=outside)
+            project.publish(new)
+            _put(store, made, new)
         finally:
-            durable.remove_tree(made.parent)
+            project.drop(made, wanted)
     return f"made again in {time.monotonic() - started_s:.1f} s"
 
 

@@ -1,7 +1,8 @@
 """What a target's first build brings, as far as its pins say: a disk that is too small is known before anything is fetched.
 
 Sizes of the hub's files stand in the lock. A rank's weight file holds its share of the checkpoint: two ranks' files of dsv41's
-196.2 GiB take 98 GiB each, both of them on the head for a time. The image's size is in no pin and is not counted.
+196.2 GiB take 98 GiB each, both of them on the head for a time unless each node packs its own. The image's size is in no pin and
+is not counted.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Unbuilt:
     """Bytes by what they are. ``files``: the head's, by their places in the hub's cache, which is at ``cache``.
 
     ``rank_bytes``: one rank's weight file. ``rewritten_bytes``: shards under an overlay. ``worker_bytes``: what each worker reads
-    beside its ranks' files.
+    beside its ranks' files, and ``packed_bytes`` what its packer does. ``on_nodes``: each node packs its own ranks' files.
     """
 
     cache: str
@@ -34,13 +35,16 @@ class Unbuilt:
     rank_bytes: int
     rewritten_bytes: int
     worker_bytes: int
+    packed_bytes: int
+    on_nodes: bool
 
     def missing(self, store: str, ranks: int, present: frozenset[str], *, head: bool) -> dict[str, int]:
         """Bytes still to come to a node by where they go, of which ``present`` are there."""
         if not head:
-            return {store: ranks * self.rank_bytes + self.worker_bytes}
+            return {store: ranks * self.rank_bytes + self.worker_bytes + (self.packed_bytes if self.on_nodes else 0)}
+        made = ranks if self.on_nodes else self.world
         fetched = sum(size for place, size in self.files.items() if place not in present)
-        return {self.cache: fetched, store: self.world * self.rank_bytes + self.rewritten_bytes}
+        return {self.cache: fetched, store: made * self.rank_bytes + self.rewritten_bytes}
 
 
 def read(places: Places, checkout: Path = CHECKOUT) -> Unbuilt | None:
@@ -65,15 +69,17 @@ def of(lock: Lock, places: Places, world: int) -> Unbuilt:
     model = lock.files_of("model")
     weights = [one for one in model if one.path.endswith(WEIGHTS)]
     packed = _bytes(weights)
-    # a worker gets the checkpoint's small files and its last shard, which holds what reads images
-    small = _bytes(model) - packed + (max(weights, key=lambda one: one.path).size if weights else 0)
+    # a worker gets the checkpoint's small files and its last shard, which holds what reads images; its packer reads the others
+    last = max(weights, key=lambda one: one.path).size if weights else 0
     return Unbuilt(
         str(places.hub_cache),
         files,
         world,
         packed // world,
         packed if places.ablit else 0,
-        _bytes(lock.files_of("engram")) + small,
+        _bytes(lock.files_of("engram")) + _bytes(model) - packed + last,
+        packed - last,
+        places.pack_rank_caches == "node",
     )
 
 

@@ -11,7 +11,8 @@ from build.bundle import Bundle, StoreRef
 from build.errors import Refused, StoreDamaged, UsageError
 from build.nodes.hosts import HEAD, Host, hosts, nodes_of
 from build.store import generations
-from build.store.outside import IN_CONTAINER
+from build.store.outside import IN_CONTAINER, ON_NODE, is_on_node
+from build.store.store import Store
 from supervisor.configuration import Configuration
 from supervisor.doctor.links import Links
 from supervisor.engine.contract import RankCommand, RankPaths, gang_commands, spec_hash
@@ -146,6 +147,19 @@ class Blueprint:
         for ref in [*refs, self.bundle.engine.server, self.bundle.engine.follower]:
             if not ref.under(self.store).exists():
                 raise StoreDamaged(f"{ref.under(self.store)} is not there, which generation {self.generation} needs: run `doit`")
+        for rank, node in enumerate(self.nodes):
+            if node == HEAD or not self.in_containers:
+                self._check_here(rank)
+
+    def _check_here(self, rank: int) -> None:
+        """``Refused`` where a rank that runs on this host has its weight file on another."""
+        known = Store(self.store).find(self.bundle.rank_caches[rank].entry)
+        if known is not None and is_on_node(known.outside):
+            where = known.outside.removeprefix(ON_NODE)
+            raise Refused(
+                f"rank {rank} is to run on this host, and its weight file was packed on {where} and lies there alone: "
+                'set pack_rank_caches = "head" and run `doit`, or let the rank run there'
+            )
 
     @property
     def needs(self) -> Needs:

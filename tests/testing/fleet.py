@@ -113,7 +113,9 @@ def clear(testbed: Testbed) -> None:
         host.run(["sh", "-c", f"chmod -R u+w {STORE} 2>/dev/null; rm -rf {STORE}"])
 
 
-def doit(testbed: Testbed, state: Path, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def doit(
+    testbed: Testbed, state: Path, *args: str, checkout: Path = CHECKOUT, **variables: str
+) -> subprocess.CompletedProcess[str]:
     """A doit command on the head, with the other hosts as its workers."""
     workers = testbed.workers
     env = {
@@ -124,7 +126,7 @@ def doit(testbed: Testbed, state: Path, *args: str, **variables: str) -> subproc
         "TWINFOLD_WORKER_DOCKER_SOCKET": " ".join(str(host.plan.docker_socket) for host in workers),
         **variables,
     }
-    argv = testbed.head.command([sys.executable, "-m", "doit", *args], CHECKOUT)
+    argv = testbed.head.command([sys.executable, "-m", "doit", *args], checkout)
     return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300, check=False, stdin=subprocess.DEVNULL)
 
 

@@ -31,6 +31,13 @@ def test_the_pins_of_dsv41_give_the_figures_of_its_guide(tmp_path: Path) -> None
     assert round((ablit.rewritten_bytes + ablit.rank_bytes * 2) / GIB) == 2 * 196
 
 
+def test_nodes_that_pack_for_themselves_hold_their_own_file_and_all_that_it_is_made_of(tmp_path: Path) -> None:
+    found = unbuilt.read(Places(target="dsv41", hf_cache=tmp_path, pack_rank_caches="node"))
+    assert found is not None
+    assert round(found.missing("/store", 1, frozenset(), head=True)["/store"] / GIB) == 98
+    assert round(found.missing("/store", 1, frozenset(), head=False)["/store"] / GIB) == 98 + 196 + 189
+
+
 def test_files_that_are_there_do_not_count_again(tmp_path: Path) -> None:
     found = unbuilt.read(Places(target="dsv41", hf_cache=tmp_path))
     assert found is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from build.graph.jobs import HubAccess, Job, Toolbox
 from build.graph.processes import Children
 from build.hub import space
 from build.hub.shelf import Shelf
-from build.store.hashing import sha256_file
+from build.store.hashing import Entry, sha256_file
 
 PACKER = """#!/bin/sh
 echo "rank $3 of $4: 512 of 1024 MiB" >&2
@@ -78,3 +79,37 @@ def test_the_key_holds_packer_checkpoint_rank_and_world() -> None:
     )  # fmt: skip
     assert "checker" in check.inputs
     assert "checker" not in packed.inputs
+
+
+class There:
+    """A node that packs: what it was asked for."""
+
+    def __init__(self, printed: str) -> None:
+        self.printed, self.needs = printed, 0
+
+    def pack(self, job: Job, need_bytes: int, read: Callable[[str], None]) -> tuple[Entry, ...]:
+        assert job.out.is_dir()
+        self.needs = need_bytes
+        read(self.printed)
+        return (Entry("rank0of2.bin", "file", 1, "a" * 64),)
+
+    def check(self, job: Job) -> str:
+        return self.printed if job.artefact.name else ""
+
+
+def test_a_cache_packed_on_its_node_is_what_that_says_and_an_empty_folder_here(tmp_path: Path) -> None:
+    one, _ = job(tmp_path)
+    there = There('{"rank": 0, "world": 2}')
+    away = replace(one, tools=replace(one.tools, elsewhere=lambda _artefact: there))
+    made = rank_cache.pack(away)
+    assert made is not None
+    assert [entry.path for entry in made] == ["rank0of2.bin"]
+    assert there.needs == MODEL_BYTES // 2
+    assert list(one.out.iterdir()) == []
+
+
+def test_a_node_that_packs_another_rank_is_refused_too(tmp_path: Path) -> None:
+    one, _ = job(tmp_path)
+    away = replace(one, tools=replace(one.tools, elsewhere=lambda _artefact: There('{"rank": 1, "world": 2}')))
+    with pytest.raises(BuildFailed, match="reports another rank"):
+        rank_cache.pack(away)

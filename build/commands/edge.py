@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -9,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -40,6 +40,8 @@ def variables(argv: Sequence[str]) -> dict[str, object]:
 
 def guarded(command: Callable[[], object]) -> int:
     """Run a command; any error becomes ``error: <line>`` on stderr and its exit code."""
+    gc.freeze()
+    gc.enable()
     try:
         with _signals():
             code = command()
@@ -176,12 +178,6 @@ def show_help(command: Any) -> int:
     """What ``doit help COMMAND`` shows."""
     print(command.help())
     return 0
-
-
-def is_program() -> bool:
-    """True where this process is `doit` itself, as its script or as ``python -m doit``, and nothing else lives in it."""
-    file = Path(str(getattr(sys.modules.get("__main__"), "__file__", "")))
-    return "doit" in {file.name, file.parent.name}
 
 
 def leave_now(code: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from doit.cmd_list import List as StockList
 from doit.cmd_run import Run as StockRun
 
-from build.commands import edge
+from build.commands import edge, is_program
 from build.errors import BuildFailed
 from build.graph.project import Project
 from build.graph.report import short
@@ -34,7 +34,7 @@ class Run(edge.Guarded, StockRun):  # type: ignore[misc] # doit is untyped
     def parse_execute(self, in_args: list[str]) -> int:
         """doit's entry to a command; all is written and closed when it comes back."""
         code = super().parse_execute(in_args)
-        if edge.is_program():
+        if is_program():
             edge.leave_now(code)
         return code
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from build.bundle import Bundle, Needs, needed
 from build.errors import UsageError
+from build.nodes import named as forms
 from build.nodes import node as nodes
-from build.nodes import workers as forms
 from build.nodes.hosts import HEAD, Host, hosts
 from build.nodes.node import DOCKER_SOCKET, LocalNode, Node, SshNode
 from build.nodes.ssh_link import Destination

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from build.errors import Refused, UsageError
 from build.nodes.hosts import Host
+from build.nodes.named import Target, judge, read_target
 from build.nodes.node import probe_target
 from build.nodes.ssh_link import Destination
-from build.nodes.workers import Target, judge, read_target
 
 ANYWHERE = (IPv4Network("0.0.0.0/0"),)
 DISCARD_PORT = 9  # nothing is sent: a connected datagram socket only asks the kernel for the way

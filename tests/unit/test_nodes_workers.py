@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from build.nodes import named as forms
 from build.nodes import node as nodes
 from build.nodes import workers
+from build.nodes.named import NOTHING, Target, Worker
 from build.nodes.ssh_link import Destination
-from build.nodes.workers import NOTHING, Target, Worker
 from tests.testing.cases import case
 
 CASE = case("settings-worker-forms")
@@ -32,8 +33,8 @@ def named(line: str, config: Path) -> Worker:
     if problem := workers.unsafe(given["WORKER"]):
         return Worker(NOTHING, "", problem)
     printed = nodes.probe_target(Destination("worker", given["WORKER"], config=config))
-    target = workers.read_target(printed, getpass.getuser())
-    return workers.judge(target, given.get("FABRIC_PEER", ""), LINK, nothing_resolves)
+    target = forms.read_target(printed, getpass.getuser())
+    return forms.judge(target, given.get("FABRIC_PEER", ""), LINK, nothing_resolves)
 
 
 @pytest.mark.parametrize("form", CASE.expect["form"], ids=lambda form: f"line{form['line']}")
@@ -61,11 +62,11 @@ def test_a_refusal_names_its_reason(line: int, words: str) -> None:
 
 
 def test_a_name_that_resolves_onto_the_link_is_the_link() -> None:
-    worker = workers.judge(Target("spark-b.example", "", 22), "", LINK, {"spark-b.example": "192.0.2.7"}.get)
+    worker = forms.judge(Target("spark-b.example", "", 22), "", LINK, {"spark-b.example": "192.0.2.7"}.get)
     assert worker == Worker(Target("spark-b.example", "", 22), "192.0.2.7", "")
 
 
 def test_a_name_that_resolves_off_the_link_is_asked_about() -> None:
-    worker = workers.judge(Target("spark-b.example", "", 22), "", LINK, {"spark-b.example": "198.51.100.7"}.get)
+    worker = forms.judge(Target("spark-b.example", "", 22), "", LINK, {"spark-b.example": "198.51.100.7"}.get)
     assert worker.fabric == ""
     assert "198.51.100.7" in worker.problem

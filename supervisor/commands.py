@@ -8,6 +8,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -122,7 +123,7 @@ def _status(one: Configuration) -> Mapping[str, Any]:
         shown: Mapping[str, Any] = _last(answers)["status"]
         return shown
     with _fleet(one) as fleet:
-        found = fleet.survey()
+        found = _survey(one, fleet)
     _tell(found)
     return without_supervisor(found.leftovers, service.alive(one.run_dir))
 
@@ -308,6 +309,16 @@ def _fleet(one: Configuration) -> Iterator[Fleet]:
         found.close()
 
 
+def _survey(one: Configuration, fleet: Fleet) -> Found:
+    """What this state folder's gang has left on every node that answers; gangs beside it are told of."""
+    from supervisor.gang import identity, leftovers
+
+    found, owner = fleet.survey(), identity.read(one.state_dir)
+    for line in leftovers.beside(found.leftovers, owner):
+        print(f"warning: {line}", file=sys.stderr)
+    return replace(found, leftovers=leftovers.ours(found.leftovers, owner))
+
+
 def _tell(found: Found) -> None:
     """Say which nodes could not be asked."""
     for error in found.troubles.values():
@@ -321,7 +332,7 @@ def _stop_leftovers(one: Configuration, *, force: bool) -> int:
     from supervisor.guard.choice import forget_guards, hosts_for, told_by
 
     with service.only_one(one.run_dir), _fleet(one) as fleet:
-        found = fleet.survey()
+        found = _survey(one, fleet)
         guards = hosts_for(one, fleet, lambda: blueprint(one))
         if found.leftovers:
             timeout_s = 0.0 if force else float(one.serve.stop_timeout)
@@ -340,7 +351,7 @@ def _logs_of_leftovers(one: Configuration, args: Namespace) -> int:
     from supervisor.gang.logs import is_poll, lines
 
     with _fleet(one) as fleet:
-        found = fleet.survey()
+        found = _survey(one, fleet)
         _tell(found)
         handles = [left.handle for left in found.leftovers if args.rank in (None, left.handle.rank)]
         if not handles:

@@ -25,8 +25,9 @@ from supervisor.doctor.inquiry import inquire
 from supervisor.ends import error_of
 from supervisor.fleet.fleet import Fleet, fleet_for
 from supervisor.fleet.memory import far_meminfo
-from supervisor.gang import leftovers, ports
+from supervisor.gang import identity, leftovers, ports
 from supervisor.gang.board import Board
+from supervisor.gang.folder import FolderWatch
 from supervisor.gang.gang import Gang, keeping
 from supervisor.gang.launch import blueprint
 from supervisor.gang.logs import lines
@@ -56,6 +57,7 @@ class Supervisor:
         self._sources, self._runner, self._voice = sources, fleet.runner, voice
         self._configuration = configure(sources)
         self._make_key(self._configuration)
+        self._owner = identity.own(self._configuration.state_dir)
         self._once = once
         self._state = State(policy(self._configuration, blueprint(self._configuration).bundle.world_size, once=once))
         self._board = Board(self._state, os.getpid())
@@ -78,6 +80,7 @@ class Supervisor:
             nodes=fleet,
             guards=self._guards,
             rungs=self._rungs,
+            owner=self._owner,
             notify=lambda line: notify(sources.environ, line),
             forget_guards=lambda: forget_guards(self._guard_hosts),
         )
@@ -128,6 +131,7 @@ class Supervisor:
             publisher,
             MemoryWatch(HEAD, one.memory.proc_root, self._floor, **self._watching),
             *self._node_watches(stack),
+            FolderWatch(one.state_dir, self._owner, self._voice.say),
             LadderWatch(self._rungs, self._board, self._post, lambda: self._configuration.memory.ladder_up_s),
             ReloadWatch(self._watched, self._reloads.consider, self._served),
         ]
@@ -148,7 +152,10 @@ class Supervisor:
     def _take_over(self) -> Begin:
         """Adopt or remove what an earlier supervisor left."""
         one = blueprint(self._configuration)
-        decision = leftovers.decide(self._runner.leftovers(), one.spec_hash)
+        found = self._runner.leftovers()
+        for line in leftovers.beside(found, self._owner):
+            self._voice.say(line, "warning")
+        decision = leftovers.decide(leftovers.ours(found, self._owner), one.spec_hash)
         for left in (gone for gone in decision.remove if gone.alive and gone.changed):
             self._voice.say(f"{left.handle} is not as it was launched: {left.changed}: it is not taken over", "warning")
         if decision.remove:

@@ -67,6 +67,7 @@ GENERAL: tuple[Row, ...] = (
         "another user",
     ),
     Row("other_gang", E, REFUSE, "refuses, naming it"),
+    Row("gang_beside", N, GO_ON, "goes on beside it", about="another gang, where the target needs no GPU"),
     Row("lease_port_taken", E, REFUSE, "refuses"),
     Row("engram_on_network", E, REFUSE, "refuses unless `engram_on_network = true`", ALLOWED),
     Row("time_skew drivers_differ kernels_differ memlock_limited api_without_key", W, GO_ON, "goes on; `--strict` refuses"),

@@ -27,6 +27,7 @@ from supervisor.doctor.nfs import Export
 from supervisor.doctor.rules import NodeWish, Wanted
 from supervisor.doctor.script import Query
 from supervisor.fleet.address import lookup
+from supervisor.gang import identity
 from supervisor.gang.takings import Takings
 from supervisor.memory.measured import Took, settled
 from supervisor.memory.needs import Needs as MemoryNeeds
@@ -148,6 +149,7 @@ class Inquiry:
             api_open=open_to,
             serving=serving,
             container_name=serve.container_name,
+            owner=known.id if (known := identity.read(one.state_dir)) else "",
             nodes=wishes,
         )
 

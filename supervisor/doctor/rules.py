@@ -13,7 +13,7 @@ from supervisor.doctor import parity
 from supervisor.doctor.facts import NodeFacts
 from supervisor.doctor.findings import Action, Finding, error, note, warning
 
-PROJECT_LABEL = "twinfold.project"
+PROJECT_LABEL, OWNER_LABEL, FOLDER_LABEL = "twinfold.project", "twinfold.owner", "twinfold.owner.folder"
 GUARD_LABEL = "twinfold.guard"
 ENGINE = re.compile(r"tensorfold|tf-dsv41")
 
@@ -43,6 +43,7 @@ class Wanted:
     api_open: str = ""  # the address on which the API would listen without a key
     serving: bool = False
     container_name: str = ""
+    owner: str = ""  # this state folder's id; "" where it has none yet
     nodes: Mapping[str, NodeWish] = field(default_factory=dict)
 
     def of(self, node: str) -> NodeWish:
@@ -170,7 +171,7 @@ def _cma(node: NodeFacts, _: Wanted) -> Iterator[Finding]:
 
 
 def _leftovers(node: NodeFacts, wanted: Wanted) -> Iterator[Finding]:
-    ours = [one for one in node.containers if PROJECT_LABEL in one.labels]
+    ours = [one for one in node.containers if PROJECT_LABEL in one.labels and not _of_another(one, wanted)]
     if ours and not wanted.serving:
         yield note(
             "leftovers",
@@ -202,7 +203,9 @@ def _gpu_users(node: NodeFacts, wanted: Wanted) -> Iterator[Finding]:
 
 def _other_gang(node: NodeFacts, wanted: Wanted) -> Iterator[Finding]:
     for one in node.containers:
-        if one.running and PROJECT_LABEL not in one.labels and _is_engine(one, wanted.container_name):
+        if one.running and PROJECT_LABEL in one.labels and _of_another(one, wanted):
+            yield _gang_beside(node, one, wanted)
+        elif one.running and PROJECT_LABEL not in one.labels and _is_engine(one, wanted.container_name):
             yield error(
                 "other_gang",
                 node.name,
@@ -211,6 +214,19 @@ def _other_gang(node: NodeFacts, wanted: Wanted) -> Iterator[Finding]:
                 "stop it where it was started",
                 f"docker stop {one.name}",
             )
+
+
+def _of_another(one: Container, wanted: Wanted) -> bool:
+    """Whether another state folder's gang made it. One that an earlier version made does not say."""
+    return one.labels.get(OWNER_LABEL, wanted.owner) != wanted.owner
+
+
+def _gang_beside(node: NodeFacts, one: Container, wanted: Wanted) -> Finding:
+    whose = one.labels.get(FOLDER_LABEL, "an unknown folder")
+    found = f"{node.label}: the container {one.name} runs a rank of another gang, of {whose}"
+    if wanted.needs.gpu:
+        return error("other_gang", node.name, found, "two gangs do not fit one node", "stop it there", "supervisor stop")
+    return note("gang_beside", node.name, found, "its ports and its memory are not there for this one", "nothing to do")
 
 
 def _is_engine(one: Container, name: str) -> bool:

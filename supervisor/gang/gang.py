@@ -36,7 +36,7 @@ from supervisor.machine import types as machine
 from supervisor.memory.ladder import steps_down
 from supervisor.memory.measured import settled
 from supervisor.memory.needs import reserve_differs
-from supervisor.runners.protocol import RankHandle, Runner, StartRefused, wait_until_ended
+from supervisor.runners.protocol import Owner, RankHandle, Runner, StartRefused, wait_until_ended
 from supervisor.settings import Probes
 from supervisor.status.view import LaunchEnd
 
@@ -73,7 +73,10 @@ def new_launch_id(now: datetime) -> str:
 
 
 class Gang:
-    """The effects of one supervisor's launches. ``configure`` gives the settings that the next launch takes."""
+    """The effects of one supervisor's launches. ``configure`` gives the settings that the next launch takes.
+
+    ``owner`` is written on its ranks, and only ranks with it, or with none, are its own to remove.
+    """
 
     def __init__(
         self,
@@ -86,6 +89,7 @@ class Gang:
         nodes: Nodes,
         guards: Guards | None = None,
         rungs: Rungs | None = None,
+        owner: Owner | None = None,
         notify: Callable[[str], None] = lambda _line: None,
         forget_guards: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
@@ -93,7 +97,7 @@ class Gang:
         self._runner, self._board, self._post, self._voice = runner, board, post, voice
         self._configure, self._nodes, self._notify, self._clock = configure, nodes, notify, clock
         self._guards: Guards = guards or NoGuards()
-        self._rungs = rungs
+        self._rungs, self._owner = rungs, owner
         self._evicted_s: float | None = None
         self._saver = Saver(runner, self._guards, self._keeping)
         self._forget_guards = forget_guards
@@ -202,7 +206,7 @@ class Gang:
         """No launch is left by now, so that whatever is found must go before another: a rank whose start was ordered over a link
         that broke may run, and nobody was told.
         """
-        found = self._runner.leftovers()
+        found = leftovers.ours(self._runner.leftovers(), self._owner)
         if found:
             self._voice.say("removing what was left behind: " + ", ".join(str(one.handle) for one in found), "warning")
             leftovers.remove(self._runner, found, keeping(self._configure()), "left over")
@@ -267,7 +271,7 @@ class Gang:
         try:
             site = self._nodes.site(launch.plan.blueprint.nodes[rank])
             spec = launch.plan.rank_spec(launch.launch_id, rank, site)
-            handle = self._runner.start(spec)
+            handle = self._runner.start(replace(spec, owner=self._owner))
             self._guarded_or_ended(handle)
         except TwinfoldError as error:
             hopeless = isinstance(error, StartRefused)

@@ -1,6 +1,7 @@
 """Ranks that an earlier supervisor left: adopted when they are a whole gang of the same spec, else ended and removed.
 
-The same code stops and shows a gang that has no supervisor.
+The same code stops and shows a gang that has no supervisor. Only ranks of the own state folder are adopted or ended; those of
+another gang on the same Docker daemon are told of and left alone.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from datetime import UTC, datetime
 from build.errors import GaveUp
 from supervisor.gang import logs
 from supervisor.guard.spec import ended_by_guard
-from supervisor.runners.protocol import Leftover, RankExit, RankHandle, Runner, wait_until_ended
+from supervisor.runners.protocol import Leftover, Owner, RankExit, RankHandle, Runner, wait_until_ended
 
 KILL_S = 10.0
 
@@ -24,6 +25,27 @@ class Decision:
 
     adopt: tuple[Leftover, ...]
     remove: tuple[Leftover, ...]
+
+
+def ours(found: Sequence[Leftover], owner: Owner | None) -> tuple[Leftover, ...]:
+    """Those of this state folder. ``owner`` is None where the folder has no id yet.
+
+    A rank that does not say whose it is counts as ours: an earlier version made it, or its record lies in the folder itself.
+    """
+    return tuple(one for one in found if one.owner is None or (owner is not None and one.owner.id == owner.id))
+
+
+def beside(found: Sequence[Leftover], owner: Owner | None) -> tuple[str, ...]:
+    """A line for each other gang that lives on the same daemons: the ports and the memory that it takes are not there for us."""
+    mine = ours(found, owner)
+    others: dict[str, list[str]] = {}
+    for one in found:
+        if one.alive and one.owner and one not in mine:
+            others.setdefault(one.owner.folder, []).append(str(one.handle))
+    return tuple(
+        f"another gang runs beside this one, of {folder}: {', '.join(ranks)}: it is left alone; `supervisor stop` there ends it"
+        for folder, ranks in sorted(others.items())
+    )
 
 
 def decide(found: Sequence[Leftover], spec_hash: str) -> Decision:

@@ -13,6 +13,7 @@ from pathlib import Path
 from build.machine import PROC
 from supervisor.runners import procid
 from supervisor.runners.docker_owner import container_of
+from supervisor.runners.protocol import MARKER
 
 _LISTEN = "0A"
 
@@ -35,9 +36,15 @@ def owner(port: int, proc: Path = PROC) -> str:
     inodes = _listening(port, proc)
     for pid in _pids(proc) if inodes else ():
         if _sockets(pid, proc) & inodes:
-            container = container_of(pid, proc)
-            return f"pid {pid} ({procid.command(pid, proc)})" + (f" in container {container}" if container else "")
+            container, rank = container_of(pid, proc), procid.marked(pid, MARKER, proc)
+            where = f" in container {container}" if container else ""
+            return f"pid {pid} ({procid.command(pid, proc)}){where}" + (f", {_told(rank)}" if rank else "")
     return "a process of another user" if inodes else "an unknown process"
+
+
+def _told(mark: str) -> str:
+    launch, _, rank = mark.rpartition("/")
+    return f"rank {rank} of launch {launch}"
 
 
 def _listening(port: int, proc: Path) -> frozenset[str]:

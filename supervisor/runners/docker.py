@@ -21,8 +21,8 @@ from build.image.assemble import Archive, read_archive
 from build.image.docker_api import Answer, Api, DaemonUnreachable
 from build.image.load import Daemon, load
 from supervisor.runners.docker_log import CHUNK_BYTES, Cursor, Follower, LogStream, messages, parse_cursor, take, texts, unread
-from supervisor.runners.docker_spec import LAUNCH, PROJECT, Options, create_body, leftover
-from supervisor.runners.protocol import Leftover, LogChunk, RankExit, RankHandle, RankSpec, StartRefused
+from supervisor.runners.docker_spec import LAUNCH, PROJECT, Options, create_body, leftover, owner_of
+from supervisor.runners.protocol import Leftover, LogChunk, Owner, RankExit, RankHandle, RankSpec, StartRefused
 
 POLL_S = 0.1
 READERS = 4  # of one running rank's log at a time, each at its own place
@@ -196,7 +196,7 @@ class DockerRunner:
         name = spec.container_name or f"twinfold-{spec.launch_id}-rank{spec.rank}"
         body = create_body(spec, image_id, self._options)
         answer = self._api.post("/containers/create", {"name": name}, body)
-        if answer.status == 409 and self._free_name(name):
+        if answer.status == 409 and self._free_name(name, spec.owner):
             answer = self._api.post("/containers/create", {"name": name}, body)
         if answer.status == 201:
             return str(answer.document["Id"])
@@ -204,7 +204,7 @@ class DockerRunner:
             raise StartRefused(f"image {body['Image']} is not on {self._node}: run `doit` to load it ({answer.message})")
         raise self._start_error(spec, answer)
 
-    def _free_name(self, name: str) -> bool:
+    def _free_name(self, name: str, owner: Owner | None) -> bool:
         """Whether the name is free now. One of ours that never ran goes; others are named, and stay."""
         answer = self._api.get(f"/containers/{name}/json")
         if answer.status == 404:
@@ -216,6 +216,12 @@ class DockerRunner:
                 f"container name {name} on {self._node} belongs to a container that is not ours "
                 f"(image {holder['Config']['Image']}, {holder['State']['Status']}, made {holder['Created'][:19]}): "
                 f"rename or remove it, or set container_name"
+            )
+        theirs = owner_of(found)
+        if owner and theirs and theirs.id != owner.id:
+            raise StartRefused(
+                f"container name {name} on {self._node} belongs to another gang, of {theirs.folder}:"
+                f" `supervisor stop` there ends it, or set container_name"
             )
         if holder["State"]["Status"] != "created":
             launch = found.get(LAUNCH, "unknown")

@@ -12,7 +12,7 @@ from typing import Any
 
 from build.bundle import Needs
 from supervisor.runners import docker_made
-from supervisor.runners.protocol import MARKER, Leftover, Mount, RankHandle, RankSpec
+from supervisor.runners.protocol import MARKER, Leftover, Mount, Owner, RankHandle, RankSpec
 
 PROJECT = "twinfold.project"
 LAUNCH = "twinfold.launch"
@@ -22,6 +22,8 @@ WORLD = "twinfold.world"
 BUNDLE = "twinfold.bundle"
 CONTEXT = "twinfold.context"
 NODE = "twinfold.node"
+OWNER = "twinfold.owner"  # the id of the state folder; a version without it made one that has none
+FOLDER = "twinfold.owner.folder"
 
 STACK_BYTES = 64 << 20  # the engine's recipes run it with this stack
 INFINIBAND = "/dev/infiniband"
@@ -49,6 +51,7 @@ class Options:
 
 def labels(spec: RankSpec, project: str) -> dict[str, str]:
     """By these a rank is found again by whoever comes later."""
+    owner = {OWNER: spec.owner.id, FOLDER: spec.owner.folder} if spec.owner else {}
     return {
         PROJECT: project,
         LAUNCH: spec.launch_id,
@@ -58,7 +61,13 @@ def labels(spec: RankSpec, project: str) -> dict[str, str]:
         BUNDLE: spec.bundle_entry,
         CONTEXT: str(spec.context_tokens),
         NODE: spec.node,
+        **owner,
     }
+
+
+def owner_of(found: Mapping[str, str]) -> Owner | None:
+    """Whose a container is, by its labels."""
+    return Owner(found[OWNER], found.get(FOLDER, "")) if found.get(OWNER) else None
 
 
 def create_body(spec: RankSpec, image_id: str, options: Options) -> dict[str, Any]:
@@ -91,7 +100,7 @@ def leftover(inspected: Mapping[str, Any], node: str, image_env: Sequence[str] |
     detail = {"container": str(inspected.get("Name", "")).lstrip("/"), "status": str(state.get("Status", ""))}
     changed = docker_made.difference(inspected, image_env)
     alive, world, context = bool(state.get("Running")), _count(found.get(WORLD, "")), _count(found.get(CONTEXT, ""))
-    return Leftover(handle, alive, world, found.get(BUNDLE, ""), context, detail, changed)
+    return Leftover(handle, alive, world, found.get(BUNDLE, ""), context, detail, changed, owner_of(found))
 
 
 def _count(text: str) -> int:

@@ -22,6 +22,7 @@ from supervisor.runners.protocol import MARKER, Leftover, LogChunk, RankExit, Ra
 from supervisor.runners.records import RankRecord, Records
 
 CHUNK_BYTES = 1 << 20
+LOST = b"[the log of this rank was removed while it ran]\n"
 LOG_CAP_BYTES = 64 << 20  # a file of output that grows beyond it is set aside; the first and the last such file are kept
 BASE_ENVIRONMENT = ("PATH", "HOME", "LANG", "TZ", "TMPDIR")  # a rank gets these, its command's own variables, and no others
 
@@ -126,8 +127,10 @@ class ProcessRunner:
         return f"{current}:{size}"
 
     def whole_log(self, handle: RankHandle) -> Iterator[bytes]:
-        """The first file, the last one set aside, and the current one."""
+        """The first file, the last one set aside, and the current one; a word in their place where somebody removed them."""
         log = self._log(handle)
+        if not log.exists():
+            yield LOST
         for part in (*_kept_parts(log), log):
             at = 0
             while data := _read(part, at):

@@ -86,6 +86,15 @@ def with_environment(marker: str, proc: Path = PROC) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+def marked(pid: int, name: str, proc: Path = PROC) -> str:
+    """The value of a variable in the process's environment, "" where it has none or hides it."""
+    try:
+        pairs = (proc / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    return next((pair.decode(errors="replace").partition("=")[2] for pair in pairs if pair.startswith(f"{name}=".encode())), "")
+
+
 def _stat(pid: int, proc: Path) -> list[str]:
     """Fields from the third (state) on; the second may hold spaces and parentheses."""
     try:

@@ -40,12 +40,20 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose a rank is: ``id`` is kept in the gang's state folder and moves with it; ``folder`` (host:path) is for people."""
+
+    id: str
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
 class RankSpec:
     """One rank of one launch. ``spec_hash`` is the same for every launch of the same canonical spec; ``node`` is a name.
 
     ``context_tokens`` is what this launch serves, which the hash leaves out where it was found and not asked for.
-    ``image``, ``container_name`` and ``user`` (``uid:gid``; "" is the image's own) are for runners of containers and None or
-    empty elsewhere.
+    ``image``, ``container_name``, ``user`` (``uid:gid``; "" is the image's own) and ``owner`` are for runners of containers and
+    None or empty elsewhere.
     """
 
     launch_id: str
@@ -62,6 +70,7 @@ class RankSpec:
     container_name: str = ""
     user: str = ""
     oom_score_adj: int = OOM_SCORE_ADJ
+    owner: Owner | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +121,7 @@ class LogChunk:
 class Leftover:
     """A rank that an earlier supervisor started. ``alive`` says whether it runs; ``detail`` holds what was recorded of it.
 
-    ``changed`` says what about it is not as it was launched, "" where nothing is.
+    ``changed`` says what about it is not as it was launched, "" where nothing is. ``owner`` is None where nothing tells it.
     """
 
     handle: RankHandle
@@ -122,6 +131,7 @@ class Leftover:
     context_tokens: int
     detail: Mapping[str, str] = field(default_factory=dict)
     changed: str = ""
+    owner: Owner | None = None
 
 
 class Runner(Protocol):
@@ -152,7 +162,7 @@ class Runner(Protocol):
         """All output that was kept, in order, in pieces of at most 1 MiB."""
 
     def leftovers(self) -> tuple[Leftover, ...]:
-        """Every rank of ours that is recorded or labelled, dead or alive, oldest launch first."""
+        """Every rank that is recorded or labelled, dead or alive, oldest launch first; on a shared daemon of other owners too."""
 
     def remove(self, handle: RankHandle) -> None:
         """Forget an ended rank: its record, its log, its container. Refuses one that runs (``LaunchFailed``)."""

@@ -25,7 +25,7 @@ from supervisor.runners.docker_made import MADE
 from supervisor.runners.docker_spec import LogLimits, Options
 from supervisor.runners.fleet import FleetRunner
 from supervisor.runners.process import ProcessRunner
-from supervisor.runners.protocol import MARKER, Mount, RankExit, RankHandle, RankSpec, Runner, StartRefused
+from supervisor.runners.protocol import MARKER, Mount, Owner, RankExit, RankHandle, RankSpec, Runner, StartRefused
 from tests.testing import dockerd as daemons
 from tests.testing.busybox import SHELL, busybox_image
 from tests.testing.folders import let_others_in
@@ -455,6 +455,18 @@ def test_our_own_container_of_the_name_is_replaced_only_where_it_never_ran(
     with pytest.raises(LaunchFailed, match=f"container {project} of launch 20260101-l1 is still on head"):
         runner.start(replace(spec, launch_id="20260102-l2", container_name=project))
     assert runner.poll(handle) is None
+
+
+@docker_only
+def test_whose_a_rank_is_can_be_read_from_it_and_its_name_is_nobody_elses(
+    runner: Runner, again: Callable[[], Runner], spec: RankSpec, project: str
+) -> None:
+    first, second = Owner("a" * 16, "here:/first"), Owner("b" * 16, "here:/second")
+    runner.start(replace(spec, container_name=project, owner=first))
+    assert [one.owner for one in again().leftovers()] == [first]
+    with pytest.raises(StartRefused, match=f"container name {project} .* belongs to another gang, of here:/first"):
+        runner.start(replace(spec, launch_id="20260102-l2", container_name=project, owner=second))
+    assert [one.alive for one in again().leftovers()] == [True]
 
 
 @docker_only

@@ -73,6 +73,14 @@ class Change:
         return (self.reason, level, action)
 
 
+BESIDE = (
+    "worker/docker-ps.jsonl",
+    "",
+    container(
+        Names="theirs",
+        Labels="twinfold.project=twinfold,twinfold.owner=0123456789abcdef,twinfold.owner.folder=spark-c:/srv/other",
+    ),
+)
 MTU = ("worker/ip-addr.json", f'"ifname": "{RAIL1}",\n  "mtu": 9000', f'"ifname": "{RAIL1}",\n  "mtu": 1500')
 NO_GID = ("worker/infiniband.txt", "ffff:c633:6402", "ffff:c633:6463")
 PATH = ("probed.json", '"rail": 1,\n  "node": "worker",\n  "size_bytes": 8972,\n  "outcome": "ok"', "")
@@ -225,6 +233,8 @@ CHANGES: dict[str, Change] = {
         "dsv41-1017-exl3-tf",
         (("worker/docker-ps.jsonl", "", container(Names="dsv41-1017-exl3-tf", Command='"tf-dsv41-lanes /m"')),),
     ),
+    "another gang of this kind": Change("other_gang", "spark-c:/srv/other", (BESIDE,)),
+    "another gang of this kind where no GPU is needed": Change("gang_beside", "spark-c:/srv/other", (BESIDE,), needs=Needs()),
     "a lease port that is taken": Change(
         "lease_port_taken",
         "29778",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from supervisor.gang.leftovers import decide
-from supervisor.runners.protocol import Leftover, RankHandle
+from supervisor.gang.leftovers import beside, decide, ours
+from supervisor.runners.protocol import Leftover, Owner, RankHandle
+
+OURS = Owner("a" * 16, "here:/state")
+THEIRS = Owner("b" * 16, "there:/other")
 
 
 def left(launch: str, rank: int, *, alive: bool = True, spec: str = "now", world: int = 2) -> Leftover:
@@ -44,3 +47,17 @@ def test_of_two_gangs_the_newest_is_adopted_and_the_other_removed() -> None:
 
 def test_nothing_left_is_nothing_to_do() -> None:
     assert decide((), "now") == decide((), "other")
+
+
+def test_only_ranks_of_the_own_folder_are_ours_wherever_it_lies_now() -> None:
+    moved = replace(left("a", 0), owner=Owner(OURS.id, "here:/moved"))
+    unsaid, theirs = left("b", 0), replace(left("c", 0), owner=THEIRS)
+    assert ours((moved, unsaid, theirs), OURS) == (moved, unsaid)
+    assert ours((moved, unsaid, theirs), None) == (unsaid,)
+
+
+def test_another_gang_is_named_while_it_lives() -> None:
+    theirs = (replace(left("c", 0), owner=THEIRS), replace(left("c", 1), owner=THEIRS))
+    (line,) = beside((left("a", 0), *theirs), OURS)
+    assert all(word in line for word in ("there:/other", "rank 0 of launch c", "rank 1 of launch c", "supervisor stop"))
+    assert beside([replace(one, alive=False) for one in theirs], OURS) == ()

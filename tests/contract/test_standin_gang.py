@@ -128,6 +128,16 @@ def test_the_queue_has_no_end_and_a_client_that_leaves_frees_its_stream(tmp_path
         assert total(gang, "tensorfold:client_disconnections_total") == 1
 
 
+def test_a_client_that_leaves_within_a_write_frees_its_stream_too(tmp_path: Path) -> None:
+    """Rounds follow close on each other, so that the engine is mostly writing when the client goes."""
+    with Gang(tmp_path, environment={"TF_STANDIN_ROUND_MS": "0.5"}) as gang:
+        for left in range(1, 21):
+            with long_request(gang) as connection:
+                connection.getresponse().read(2000)
+            wait_for("the stream is free", lambda n=left: total(gang, "tensorfold:client_disconnections_total") == n)
+        assert gang.ranks[0].text().count("reason=client-left") == 20
+
+
 def test_a_client_that_does_not_read_stalls_nobody(tmp_path: Path) -> None:
     with Gang(tmp_path) as gang, long_request(gang):
         started(gang)
@@ -149,6 +159,16 @@ def test_streams_that_outgrow_memory_yield_and_still_say_the_same(tmp_path: Path
             thread.join()
         assert [answers[question] for question in questions] == alone
         assert total(gang, "tensorfold:preemptions_total") > 0
+
+
+def test_a_memory_full_of_kept_prompts_changes_no_reply(tmp_path: Path) -> None:
+    """A page that is taken from a kept prompt and written at once must not be dropped afterwards: followers read it."""
+    questions = ["What is 3 plus 4?", "What is 9 times 8?", "Who are you?"]
+    with Gang(tmp_path, options=["--context", "2048"], lane_flags=["--pool", "2048"]) as gang:
+        fresh = [gang.sha(question) for question in questions]
+        for letter in "abcdef":
+            gang.sha(f"{letter * 1500} {QUESTION}")
+        assert [gang.sha(question) for question in questions] == fresh
 
 
 def resident_mib(pid: int) -> float:

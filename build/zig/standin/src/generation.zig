@@ -28,6 +28,7 @@ fn stream(call: *Call, object: std.json.ObjectMap, request: *Request, comptime E
     try call.connection.beginStream();
     try events.begin();
     var reply = try submit(call, request);
+    errdefer call.server.board.cancel(request); // a client that leaves may be found by a write as well as by a wait
     const finish = while (true) {
         const step = try reply.next();
         try events.add(step.delta);

@@ -56,10 +56,12 @@ pub const Book = struct {
         return number;
     }
 
-    /// A page, at the cost of the longest unused one where none is free. There has to be one available.
+    /// A page, at the cost of the longest unused one where none is free. There has to be one available. It is written next, so
+    /// a drop that is still to be sent must not come after that.
     pub fn take(self: *Book) error{OutOfMemory}!u32 {
         if (self.free.items.len == 0) try self.evict();
         const number = self.free.pop().?;
+        if (std.mem.lastIndexOfScalar(u32, self.dropped.items, number)) |at| _ = self.dropped.swapRemove(at);
         self.pages[number] = .{ .users = 1 };
         return number;
     }

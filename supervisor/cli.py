@@ -16,6 +16,7 @@ from build.errors import Refused, TwinfoldError, UsageError
 from build.settings import Sources
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+ENDPOINT = frozenset({"smoke", "validate", "bench"})  # commands that ask an API
 EXIT_CODES = (
     "exit codes: 0 done, 1 a check said no, 2 wrong usage or settings, 3 refused before a launch, 4 the launch failed,"
     " 5 gave up or a rank could not be stopped, 6 store damaged, 7 pins missing"
@@ -44,10 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    from supervisor import commands
+    from supervisor import commands, endpoint_commands
 
     sources = Sources(CHECKOUT / "config.toml", dict(environ), _flags(args))
-    done: int = getattr(commands, args.command.replace("-", "_"))(args, sources)
+    done: int = getattr(endpoint_commands if args.command in ENDPOINT else commands, args.command.replace("-", "_"))(
+        args, sources
+    )
     return done
 
 
@@ -109,14 +112,19 @@ def _parser() -> argparse.ArgumentParser:
     logs.add_argument("-f", "--follow", action="store_true", help="go on as it comes")
     logs.add_argument("--all", action="store_true", help="also each look at /health and /metrics")
     logs.add_argument("--rank", type=int, help="one rank only")
-    for name, help_ in (("smoke", "ask an endpoint the smoke question"), ("validate", "check an endpoint from all sides")):
+    for name, help_ in (
+        ("smoke", "ask an endpoint the smoke question"),
+        ("validate", "check an endpoint: text, thinking, tools, an image, long prompts"),
+    ):
         check = _command(commands, name, help_)
         check.add_argument("--url", help="the API's address (default: the gang of this state folder)")
         check.add_argument("--model", default="", help="model id (default: what is served)")
         check.add_argument("--json", action="store_true", help="for programs")
         if name == "validate":
-            check.add_argument("--skip", action="append", default=[], metavar="CHECK", help="leave a check out; may be repeated")
-            check.add_argument("--long-tokens", type=int, help="length of the long prompt, about")
+            check.add_argument(
+                "--skip", action="append", default=[], metavar="CHECK", help="leave a check out, by its name; may be repeated"
+            )
+            check.add_argument("--long-tokens", type=_count, metavar="N", help="length of the long prompt, about (default: 8192)")
     _bench(commands)
     recipe = _command(commands, "import-recipe", "a shell recipe's settings to config.toml; nothing of it is run")
     recipe.add_argument("folder", type=Path, metavar="DIR", help="the recipe's checkout: scripts/local.sh and .env are read")

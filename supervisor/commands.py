@@ -120,7 +120,7 @@ def _status(one: Configuration) -> Mapping[str, Any]:
 
     answers = control.ask(one.run_dir, {"do": "status"})
     if answers is not None:
-        shown: Mapping[str, Any] = _last(answers)["status"]
+        shown: Mapping[str, Any] = control.last(answers)["status"]
         return shown
     with _fleet(one) as fleet:
         found = _survey(one, fleet)
@@ -178,47 +178,6 @@ def logs(args: Namespace, sources: Sources) -> int:
     return _leave(end)
 
 
-def smoke(args: Namespace, sources: Sources) -> int:
-    """``supervisor smoke``: the smoke question to any endpoint; 1 when it does not pass."""
-    from build.errors import CheckFailed
-    from supervisor.engine.probes import get_models
-    from supervisor.engine.probes import smoke as ask
-    from supervisor.engine.validate import QUESTION, smoke_text
-
-    one = configure(sources)
-    where = _endpoint(args, one)
-    served = get_models(where, one.probes.probe_deadline_s)
-    model = args.model or (served[0] if served else "")
-    result = ask(where, model, _question(args, one, QUESTION), asks=one.probes.smoke_asks, deadline_s=one.probes.smoke_deadline_s)
-    shown = {"ok": result.passed, "why": result.verdict.why, "asks": result.asks, "took_s": round(result.took_s, 3)}
-    print(json.dumps(shown) if args.json else smoke_text(result))
-    if not result.passed:
-        raise CheckFailed(f"the smoke test failed: {result.verdict.why}")
-    return 0
-
-
-def validate(args: Namespace, sources: Sources) -> int:
-    """``supervisor validate``: every check of an endpoint; 1 when one says no."""
-    from supervisor.engine import validate as checks
-
-    one = configure(sources)
-    long_tokens = args.long_tokens or checks.LONG_PROMPT_TOKENS
-    asked = _question(args, one, checks.QUESTION)
-    results = checks.validate(_endpoint(args, one), args.model, asked, skip=args.skip, long_tokens=long_tokens)
-    print(checks.as_json(results) if args.json else checks.as_text(results))
-    checks.require(results)
-    return 0
-
-
-def bench(args: Namespace, sources: Sources) -> int:
-    """``supervisor bench``: 1 where replies are not the same tokens, 130 when interrupted, with what was measured so far."""
-    from supervisor.bench.command import bench as measure
-
-    one = configure(sources)
-    gang = {} if args.url else _serving(one)
-    return measure(args, one, _endpoint(args, one), gang, Path(__file__).resolve().parent.parent)
-
-
 def import_recipe(args: Namespace, sources: Sources) -> int:
     """``supervisor import-recipe``: each value with what became of it, then the file."""
     from build.facts.memory import read_meminfo
@@ -271,30 +230,6 @@ def _write(folder: Path, made: Mapping[str, str]) -> None:
             print(folder / name)
     except OSError as error:
         raise UsageError(f"{folder} cannot be written to: {error.strerror or error}: name another folder with --output") from None
-
-
-def _endpoint(args: Namespace, one: Configuration) -> Any:
-    from supervisor.api_key import made_key
-    from supervisor.engine.facts import connectable
-    from supervisor.engine.probes import endpoint, read_api_key
-
-    url = args.url or _serving(one).get("url") or f"http://{connectable(one.serve.host)}:{one.serve.port}"
-    return endpoint(url, read_api_key(one.serve.api_key_file or (None if args.url else made_key(one.state_dir))))
-
-
-def _serving(one: Configuration) -> Mapping[str, Any]:
-    """The status of the gang that this state folder's supervisor serves, which flags may have put elsewhere; {} for none."""
-    answers = control.ask(one.run_dir, {"do": "status"}) if one.run_dir.is_dir() else None
-    shown: Mapping[str, Any] = _last(answers)["status"] if answers is not None else {}
-    return shown if "url" in shown else {}
-
-
-def _question(args: Namespace, one: Configuration, otherwise: tuple[str, str]) -> tuple[str, str]:
-    """The bundle's own question where the gang of this state folder is asked."""
-    from build.store.generations import chosen_or_none
-
-    generation = None if args.url else chosen_or_none(one.state_dir, one.places.target, one.places.variant)
-    return generation.bundle.smoke if generation else otherwise
 
 
 @contextlib.contextmanager
@@ -366,13 +301,6 @@ def _logs_of_leftovers(one: Configuration, args: Namespace) -> int:
             if args.all or not is_poll(line):
                 print(f"rank {rank} | {line}", flush=args.follow)
     return 0
-
-
-def _last(answers: control.Answers) -> Mapping[str, Any]:
-    found = list(answers)
-    if not found or "exit" not in found[-1]:
-        raise TwinfoldError("the supervisor ended before it answered")
-    return found[-1]
 
 
 def _told(answers: control.Answers) -> Mapping[str, Any]:

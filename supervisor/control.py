@@ -123,6 +123,14 @@ def ask(run_dir: Path, request: Mapping[str, Any]) -> Answers | None:
     return _lines(connection)
 
 
+def last(answers: Answers) -> Mapping[str, Any]:
+    """The answer that ends a request."""
+    found = list(answers)
+    if not found or "exit" not in found[-1]:
+        raise TwinfoldError("the supervisor ended before it answered")
+    return found[-1]
+
+
 def _lines(connection: socket.socket) -> Answers:
     with connection, connection.makefile("rb") as stream:
         for line in stream:

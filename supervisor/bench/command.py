@@ -75,11 +75,7 @@ def _options(args: Namespace, one: Configuration) -> Options:
 
 def _served(where: Endpoint, wanted: str, gang: Mapping[str, Any]) -> tuple[str, int]:
     """The model to ask for and the context it is served with; the endpoint's first model where none is named."""
-    try:
-        answer = get(where, "/v1/models", LOOK_S)
-    except ProbeFailed as failed:
-        hint = "" if gang else ": `supervisor run` starts the gang, `--url` names another endpoint"
-        raise TwinfoldError(f"{failed}{hint if failed.kind == 'unreachable' else ''}") from None
+    answer = get(where, "/v1/models", LOOK_S)
     if answer.status in {401, 403}:
         raise UsageError(f"{where.base_url} does not take the API key: api_key_file names the file with the right one")
     rows = _rows(answer.body)

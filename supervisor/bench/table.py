@@ -30,9 +30,10 @@ def as_text(report: Report) -> str:
 def _head(report: Report) -> list[str]:
     gang = report["gang"]
     of = f"; target {gang['target']}, generation {gang['generation']}, {gang['bundle']}" if gang else ""
+    runs = f"{report['runs']} run{'s' * (report['runs'] > 1)}"
     return [
         f"{report['model']} at {report['url']}, context {report['context_tokens']}{of}",
-        f"{report['runs']} runs in {report['took_s']:.0f} s, replies up to {report['reply_tokens']} tokens, greedy, thinking off",
+        f"{runs} in {report['took_s']:.0f} s, replies up to {report['reply_tokens']} tokens, greedy, thinking off",
         "times in ms, at the client: TTFT to the first token, TPOT per token after it, ITL between events with tokens",
     ]
 

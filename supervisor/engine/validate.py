@@ -1,4 +1,4 @@
-"""Checks of a running endpoint: text, thinking on and off, streaming, tools, an image, a long prompt and a too long one.
+"""Checks of a running endpoint: text, thinking on and off, streaming, tool calls, an image, a long prompt and a too long one.
 
 Each check is a request and a pure judgement of its reply; :func:`validate` runs them in order against any endpoint that
 speaks the OpenAI API. A check that the endpoint turns down is a no: leave out what is not wanted by name.
@@ -30,9 +30,13 @@ from supervisor.engine.probes import (
 from supervisor.engine.replies import Reply, holds
 
 QUESTION = ("What is 6 times 7? Answer with the number alone.", "42")
-NAMES = ("text", "stream", "thinking-on", "thinking-off", "tools", "image", "long-prompt", "too-long", "too-long-stream")
+NAMES = (
+    "text", "stream", "thinking-on", "thinking-off", "tools", "tools-stream", "tools-result", "image", "long-prompt", "too-long",
+    "too-long-stream",
+)  # fmt: skip
 LONG_PROMPT_TOKENS = 8192
 FILLER = "The two nodes keep one model between them and pass every layer's sums over the link. "
+STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 Ask = Callable[[Mapping[str, Any]], tuple[Reply, Answer]]
 
 
@@ -73,12 +77,12 @@ def checks(
     plain = question(model, text, SMOKE_TOKENS)
     return (
         Check("text", plain, lambda reply: _answers(reply, word)),
-        Check(
-            "stream", {**plain, "stream": True, "stream_options": {"include_usage": True}}, lambda reply: _streams(reply, word)
-        ),
+        Check("stream", {**plain, **STREAM}, lambda reply: _streams(reply, word)),
         Check("thinking-on", question(model, text, MORE_TOKENS, thinking=True), lambda reply: _thinks(reply, word)),
         Check("thinking-off", question(model, text, MORE_TOKENS, thinking=False), lambda reply: _does_not_think(reply, word)),
         Check("tools", _tool_request(model), _calls_tool),
+        Check("tools-stream", {**_tool_request(model), **STREAM}, _calls_tool),
+        Check("tools-result", _tool_result(model), _uses_result),
         Check("image", _image_request(model), lambda reply: _answers(reply, "red")),
         Check("long-prompt", _long_request(model, text, long_tokens), lambda reply: _reads_long(reply, word, long_tokens)),
         Check("too-long", too_long, _refuses_too_long),
@@ -189,6 +193,13 @@ def _calls_tool(reply: Reply) -> Verdict:
     return Verdict(ok, f"{name}({_shown(arguments)})")
 
 
+def _uses_result(reply: Reply) -> Verdict:
+    """A tool's result was taken: there is text, and the tool is not called once more."""
+    if reply.kind != "ok" or reply.tool_calls:
+        return Verdict(False, f"{reply.kind}: {reply.why}" if reply.why else "the tool was called once more")
+    return Verdict(True, f'"{_shown(reply.text)}"')
+
+
 def _reads_long(reply: Reply, word: str, long_tokens: int) -> Verdict:
     verdict = _answers(reply, word)
     prompt = reply.usage.prompt
@@ -215,6 +226,15 @@ def _tool_request(model: str) -> dict[str, Any]:
     function = {"name": "get_weather", "description": "The weather in a city now", "parameters": city}
     body = question(model, "Use the tool: what is the weather in Paris now?", MORE_TOKENS)
     return {**body, "tools": [{"type": "function", "function": function}], "tool_choice": "auto"}
+
+
+def _tool_result(model: str) -> dict[str, Any]:
+    """The same conversation, once the tool has answered."""
+    asked = _tool_request(model)
+    function = {"name": "get_weather", "arguments": '{"city": "Paris"}'}
+    called = {"role": "assistant", "content": "", "tool_calls": [{"id": "call_1", "type": "function", "function": function}]}
+    result = {"role": "tool", "tool_call_id": "call_1", "content": '{"degrees": 18, "sky": "clear"}'}
+    return {**asked, "messages": [*asked["messages"], called, result]}
 
 
 def _image_request(model: str) -> dict[str, Any]:

@@ -18,16 +18,25 @@ CALL = {"id": "c", "type": "function", "function": {"name": "get_weather", "argu
 WINDOW = 4096
 
 
+def good_at_tools(body):
+    if body["messages"][-1]["role"] == "tool":
+        return completion("It is 18 degrees in Paris.")
+    if body.get("stream"):
+        pieces = ({"name": "get_weather", "arguments": '{"city": '}, {"arguments": '"Paris"}'})
+        return streamed(*({"choices": [{"delta": {"tool_calls": [{"index": 0, "function": piece}]}}]} for piece in pieces))
+    return completion("", "tool_calls", tool_calls=[CALL])
+
+
 def good(body):
     """An endpoint that does everything right, in the contract's forms."""
     text = body["messages"][0]["content"]
     usage = {"prompt_tokens": len(text) // 4, "completion_tokens": 2}
     if len(text) > WINDOW * 4:
         return streamed(TOO_LONG) if body.get("stream") else (400, JSON, json.dumps(TOO_LONG).encode())
+    if "tools" in body:
+        return good_at_tools(body)
     if body.get("stream"):
         return streamed({"choices": [{"index": 0, "delta": {"content": "42"}}]}, {"choices": [], "usage": usage})
-    if "tools" in body:
-        return completion("", "tool_calls", tool_calls=[CALL])
     if isinstance(text, list):
         return completion("Red.")
     thinks = body["chat_template_kwargs"]["enable_thinking"]
@@ -77,6 +86,9 @@ def test_each_check_can_fail_for_its_own_reason(bad: dict[str, str], wrong: set[
         ("tools", 200, completion("It is sunny.")[2], False),
         ("tools", 200, completion("", tool_calls=[{"function": {"name": "get_weather", "arguments": "{Paris"}}])[2], False),
         ("tools", 200, completion("", tool_calls=[{"function": {"name": "rm", "arguments": '{"city": "Paris"}'}}])[2], False),
+        ("tools-result", 200, completion("It is clear.")[2], True),
+        ("tools-result", 200, completion("", "tool_calls", tool_calls=[CALL])[2], False),
+        ("tools-result", 200, completion("")[2], False),
         ("too-long", 400, json.dumps(TOO_LONG).encode(), True),
         ("too-long", 400, b'{"error": {"message": "bad request"}}', False),
         ("too-long", 200, completion("42")[2], False),
@@ -131,7 +143,7 @@ def test_an_endpoint_that_breaks_off_is_a_no_and_the_rest_goes_on() -> None:
             results = validate(endpoint(api.url), deadline_s=10)
     finally:
         socketserver.BaseServer.handle_error = quiet  # type: ignore[method-assign]
-    assert {r.name for r in results if not r.ok} == {"stream", "too-long-stream"}
+    assert {r.name for r in results if not r.ok} == {"stream", "tools-stream", "too-long-stream"}
 
 
 def test_results_are_told_to_people_and_programs() -> None:

@@ -16,7 +16,6 @@ from build.errors import Refused, TwinfoldError, UsageError
 from build.settings import Sources
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-ENDPOINT = frozenset({"smoke", "validate", "bench"})  # commands that ask an API
 EXIT_CODES = (
     "exit codes: 0 done, 1 a check said no, 2 wrong usage or settings, 3 refused before a launch, 4 the launch failed,"
     " 5 gave up or a rank could not be stopped, 6 store damaged, 7 pins missing"
@@ -45,12 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    from supervisor import commands, endpoint_commands
+    from supervisor import commands
 
     sources = Sources(CHECKOUT / "config.toml", dict(environ), _flags(args))
-    done: int = getattr(endpoint_commands if args.command in ENDPOINT else commands, args.command.replace("-", "_"))(
-        args, sources
-    )
+    done: int = getattr(commands, args.command.replace("-", "_"))(args, sources)
     return done
 
 

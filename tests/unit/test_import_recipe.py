@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
 
@@ -21,6 +22,13 @@ KNOWN = names(Places, *GROUPS)
 UNSAFE = case("settings-unsafe-values")
 QUOTING = case("settings-local-sh-quoting")
 SPARK_KIB = int(121.69 * (1 << 20))
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line reads this process's environment: what it holds for us, such as the testbed's place, is no setting."""
+    for name in [name for name in os.environ if name.startswith("TWINFOLD_")]:
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture

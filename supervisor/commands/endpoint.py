@@ -59,7 +59,7 @@ def bench(args: Namespace, sources: Sources) -> int:
     one = configure(sources)
     gang = {} if args.url else _serving(one)
     with _hinting(args):
-        return measure(args, one, _endpoint(args, one), gang, Path(__file__).resolve().parent.parent)
+        return measure(args, one, _endpoint(args, one), gang, Path(__file__).resolve().parents[2])
 
 
 def _endpoint(args: Namespace, one: Configuration) -> Endpoint:

@@ -3,46 +3,40 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from build.errors import Refused
-from build.nodes.hosts import HEAD
 from build.settings import Sources
 from metrics.exporter import CannotListen, Exporter
 from supervisor import service
 from supervisor.api_key import make_own_key
-from supervisor.configuration import Configuration, changes, configure, overlaid
-from supervisor.control import Answers, ControlServer
-from supervisor.doctor.inquiry import inquire
+from supervisor.configuration import Configuration, configure
+from supervisor.control import ControlServer
 from supervisor.ends import error_of
 from supervisor.fleet.fleet import Fleet, fleet_for
-from supervisor.fleet.memory import far_meminfo
 from supervisor.gang import identity, leftovers, ports
 from supervisor.gang.board import Board
 from supervisor.gang.folder import FolderWatch
 from supervisor.gang.gang import Gang, keeping
 from supervisor.gang.launch import blueprint
-from supervisor.gang.logs import lines
 from supervisor.gang.loop import Loop
 from supervisor.gang.rungs import LadderWatch, Rungs
 from supervisor.gang.takings import Takings
-from supervisor.gang.watchers import FarMemoryWatch, MemoryWatch, Watcher, stop_all
+from supervisor.gang.watchers import stop_all
 from supervisor.guard.choice import forget_guards, guards_for, hosts_for, told_by
-from supervisor.hardware.watch import HardwareWatch
 from supervisor.machine import Event, Phase, Policy, State
-from supervisor.machine.types import Begin, Finish, HandoverAsked, PolicyChanged, RestartAsked, StopAsked
-from supervisor.memory.policy import Floor
-from supervisor.reload.plan import same_place
+from supervisor.machine.types import Begin, Finish, PolicyChanged, RestartAsked, StopAsked
+from supervisor.nodes_watched import NodeWatches
 from supervisor.reload.reloads import Reloads
 from supervisor.reload.watch import ReloadWatch
+from supervisor.requests import Requests
+from supervisor.runners.protocol import RankHandle
 from supervisor.status.publisher import Publisher
 from supervisor.systemd.notify import Watchdog, notify
 from supervisor.voice import TextVoice
@@ -56,7 +50,7 @@ class Supervisor:
     def __init__(self, sources: Sources, fleet: Fleet, voice: TextVoice, *, once: bool) -> None:
         self._sources, self._runner, self._voice = sources, fleet.runner, voice
         self._configuration = configure(sources)
-        self._make_key(self._configuration)
+        self.make_key(self._configuration)
         self._owner = identity.own(self._configuration.state_dir)
         self._once = once
         self._state = State(policy(self._configuration, blueprint(self._configuration).bundle.world_size, once=once))
@@ -67,14 +61,14 @@ class Supervisor:
             self._configuration,
             self._guard_hosts,
             lambda: blueprint(self._configuration),
-            post=self._post,
+            post=self.post,
             say=self._voice.say,
             show=self._board.set_guard,
         )
         self._gang = Gang(
             fleet.runner,
             self._board,
-            self._post,
+            self.post,
             voice=voice,
             configure=lambda: self._configuration,
             nodes=fleet,
@@ -85,8 +79,8 @@ class Supervisor:
             forget_guards=lambda: forget_guards(self._guard_hosts),
         )
         self._loop = Loop(self._state, self._gang, beat=self._board.beat)
-        self._finished = threading.Event()
-        self._finish: Finish | None = None
+        self.finished = threading.Event()
+        self.finish: Finish | None = None
         self._interrupts = 0
         self.changing = threading.Lock()
         lock = Path(sources.file.parent if sources.file else ".") / "lockfiles" / f"{self._configuration.places.target}.lock.toml"
@@ -109,30 +103,29 @@ class Supervisor:
             stack.callback(self._gang.close)
             publisher = Publisher(self._board, exporter, one.state_dir)
             self._start_watches(stack, publisher)
-            control = ControlServer(one.run_dir, self._handlers(publisher))
+            control = ControlServer(one.run_dir, Requests(self, self._board, self._runner, publisher.status).handlers)
             control.start()
             stack.callback(control.close)
             stack.enter_context(_signals(self._signalled))
-            self._post(begin)
+            self.post(begin)
             watchdog = Watchdog(self._sources.environ, lambda: self._board.turned_s)
             watchdog.start()
             stack.callback(watchdog.stop)
-            self._finish = self._loop.run()
-            self._finished.set()
+            self.finish = self._loop.run()
+            self.finished.set()
             if self._board.state.phase is not Phase.HANDED_OVER:
                 self._rungs.reset()  # an orderly end: whoever starts anew starts at the top
             notify(self._sources.environ, "STOPPING=1")
-        return self._finish
+        return self.finish
 
     def _start_watches(self, stack: contextlib.ExitStack, publisher: Publisher) -> None:
         """All that look at something by themselves. They end together, before the gang is let go of."""
         one = self._configuration
         watches = [
             publisher,
-            MemoryWatch(HEAD, one.memory.proc_root, self._floor, **self._watching),
-            *self._node_watches(stack),
+            *NodeWatches(lambda: self._configuration, self._gang, self._board, self._guards, self.post).over(stack),
             FolderWatch(one.state_dir, self._owner, self._voice.say),
-            LadderWatch(self._rungs, self._board, self._post, lambda: self._configuration.memory.ladder_up_s),
+            LadderWatch(self._rungs, self._board, self.post, lambda: self._configuration.memory.ladder_up_s),
             ReloadWatch(self._watched, self._reloads.consider, self._served),
         ]
         stack.callback(stop_all, watches)
@@ -146,7 +139,8 @@ class Supervisor:
         except OSError as error:
             self._voice.say(f"what earlier launches took of memory does not count: {error}", "warning")
 
-    def _post(self, event: Event) -> None:
+    def post(self, event: Event) -> None:
+        """Tell the machine."""
         self._loop.post(event)
 
     def _take_over(self) -> Begin:
@@ -171,51 +165,6 @@ class Supervisor:
         self._gang.adopt(one, tuple(left.handle for left in decision.adopt), decision.adopt[0].context_tokens)
         return Begin(time.monotonic(), adopt=True)
 
-    def _floor(self) -> Floor:
-        """Floors are those that the launch in hand was planned with; patience is what counts now."""
-        plan, now = self._gang.plan, self._configuration.memory
-        launched = plan.blueprint.configuration.memory if plan else now
-        return Floor(
-            launched.floor_bytes,
-            launched.hard_floor_bytes,
-            now.floor_grace_s,
-            launched.slope_horizon_s,
-            now.sample_stale_s,
-            now.floor_clear_s,
-        )
-
-    @property
-    def _watching(self) -> dict[str, Any]:
-        """What every node's memory watch is given."""
-        period_s = self._configuration.memory.sample_period_s
-        return {"period_s": period_s, "board": self._board, "post": self._post, "guarded": self._guards.samples}
-
-    def _node_watches(self, stack: contextlib.ExitStack) -> list[Watcher]:
-        """Every node's hardware, and the workers' memory. Each node has a connection of its own for it, so that a slow answer
-        keeps nobody else from a worker.
-        """
-        one = self._configuration
-        inquiry = inquire(one)
-        watches: list[Watcher] = []
-        for host, node in zip(inquiry.hosts, inquiry.open().values(), strict=True):
-            stack.callback(node.close)
-            head = host.name == HEAD
-            roots = (one.memory.proc_root, one.memory.sys_root)
-            there = (PurePosixPath(one.links.worker_proc_root), PurePosixPath(one.links.worker_sys_root))
-            watches.append(
-                HardwareWatch(
-                    node,
-                    self._board,
-                    roots=roots if head else there,
-                    paths=functools.partial(_store_and_engram, node.store, self._board),
-                    period_s=one.metrics.hardware_period_s,
-                )
-            )
-            if not head:
-                read = functools.partial(far_meminfo, node, there[0])
-                watches.append(FarMemoryWatch(host.name, self._floor, read, **self._watching))
-        return watches
-
     def _served(self) -> str:
         """The bundle of the launch in hand."""
         serving = self._board.view().serving
@@ -224,58 +173,7 @@ class Supervisor:
     def _signalled(self, number: int, _frame: FrameType | None) -> None:
         """The first SIGINT or SIGTERM ends in order, a second SIGINT by force."""
         self._interrupts += number == signal.SIGINT
-        self._post(StopAsked(time.monotonic(), force=self._interrupts > 1))
-
-    def _handlers(self, publisher: Publisher) -> dict[str, Callable[[Mapping[str, Any]], Answers]]:
-        return {
-            "status": lambda _request: iter([{"status": publisher.status(), "exit": 0}]),
-            "stop": self._stop,
-            "handover": self._handover,
-            "restart": self._restart,
-            "logs": self._logs,
-        }
-
-    def _stop(self, request: Mapping[str, Any]) -> Answers:
-        self._post(StopAsked(time.monotonic(), force=bool(request.get("force"))))
-        yield from self._phases(lambda _state: False)
-        finish = self._finish or Finish(0)
-        # A launch that failed on its own is no failure of the stop; a rank that would not end is.
-        stuck = finish.exit_code if self._board.state.alive else 0
-        yield {"exit": stuck, "error": finish.why} if stuck else {"exit": 0}
-
-    def _handover(self, _request: Mapping[str, Any]) -> Answers:
-        """Leave; ranks, guards and the launch's root in the store stay as they are."""
-        whole = {Phase.PROBING, Phase.SERVING, Phase.HANDED_OVER}
-        while not self._finished.is_set():
-            state = self._board.state
-            if state.phase not in whole:
-                raise Refused(f"no gang serves that could be handed over ({state.phase.value}): wait until one does")
-            self._post(HandoverAsked(time.monotonic()))
-            self._finished.wait(0.2)
-        if self._board.state.phase is not Phase.HANDED_OVER:
-            raise Refused("the supervisor was ending already: nothing was handed over")
-        guarded = self._configuration.serve.runner == "process"
-        yield {"exit": 0, "ranks": len(self._gang.handles), "orphan_s": self._configuration.serve.orphan_s if guarded else None}
-
-    def _restart(self, request: Mapping[str, Any]) -> Answers:
-        """Take the caller's settings over ours, show what changes, replace the gang, wait until it serves."""
-        sources = overlaid(self._sources, request.get("environ", {}), request.get("flags", {}))
-        wanted = configure(sources)
-        same_place(self._configuration, wanted)
-        self._make_key(wanted)
-        blueprint(wanted).commands(1)  # refuses what the engine cannot be given, while the old gang serves on
-        yield {"plan": [str(change) for change in changes(self._configuration, wanted)]}
-        before = self._board.state.launch
-        with self.changing:
-            self._sources = sources
-            self.relaunch(wanted)
-        self._reloads.consider()
-        yield from self._phases(lambda state: state.phase is Phase.SERVING and state.launch > before)
-        if self._finish is None or self._finish.exit_code == 0:
-            serving = self._board.view().serving
-            yield {"exit": 0, "url": serving.url if serving else ""}
-        else:
-            yield {"exit": self._finish.exit_code, "error": self._finish.why}
+        self.post(StopAsked(time.monotonic(), force=self._interrupts > 1))
 
     @property
     def sources(self) -> Sources:
@@ -290,49 +188,33 @@ class Supervisor:
     def take(self, one: Configuration) -> None:
         """Let settings count that can at once. The number of ranks is the machine's own."""
         self._configuration = one
-        self._post(PolicyChanged(time.monotonic(), policy(one, self._state.policy.world_size, once=self._once)))
+        self.post(PolicyChanged(time.monotonic(), policy(one, self._state.policy.world_size, once=self._once)))
         self._gang.retune()
+
+    @property
+    def handles(self) -> tuple[RankHandle, ...]:
+        """The current launch's ranks, started so far."""
+        return self._gang.handles
+
+    def relaunch_from(self, sources: Sources, one: Configuration) -> None:
+        """The same, with settings read from these sources from now on."""
+        with self.changing:
+            self._sources = sources
+            self.relaunch(one)
+        self._reloads.consider()
 
     def relaunch(self, one: Configuration) -> None:
         """Replace the gang; all settings count."""
-        self._make_key(one)
+        self.make_key(one)
         self.take(one)
         self._rungs.reset()
-        self._post(RestartAsked(time.monotonic()))
+        self.post(RestartAsked(time.monotonic()))
 
-    def _logs(self, request: Mapping[str, Any]) -> Answers:
-        wanted = request.get("rank")
-        found = lines(
-            self._runner,
-            lambda: [handle for handle in self._gang.handles if wanted is None or handle.rank == wanted],
-            follow=bool(request.get("follow")),
-            wait=lambda: not self._finished.wait(FOLLOW_S),
-        )
-        for rank, line in found:
-            yield {"rank": rank, "line": line}
-        yield {"exit": 0}
-
-    def _make_key(self, one: Configuration) -> None:
+    def make_key(self, one: Configuration) -> None:
+        """Make the API's key where one is to be had and is not there yet, and say where."""
         made = make_own_key(one.serve, one.state_dir)
         if made:
             self._voice.say(f"host = {one.serve.host} opens the API to others: clients need the key that {made} now holds")
-
-    def _phases(self, reached: Callable[[State], bool]) -> Answers:
-        """Each phase as the gang enters it, until it is where it should be, or the supervisor is done."""
-        shown = None
-        while not self._finished.wait(0.05):
-            state = self._board.state
-            if (state.launch, state.phase) != shown:
-                shown = (state.launch, state.phase)
-                yield {"phase": state.phase.value, "launch": state.launch}
-            if reached(state):
-                return
-
-
-def _store_and_engram(store: PurePosixPath, board: Board) -> tuple[str, str]:
-    serving = board.view().serving
-    engram = serving.bundle.engram if serving else None
-    return str(store), str(engram.under(Path(store))) if engram else ""
 
 
 def current_link(one: Configuration) -> Path:

@@ -17,7 +17,7 @@ pub const help =
     \\       twinfold-node hash [--threads N] --stdin0
     \\       twinfold-node hash [--threads N] [--no-content] --tree DIR
     \\
-    \\sha256 of files, several at once, read with O_DIRECT and a reading thread per file; where O_DIRECT is refused, buffered,
+    \\sha256 of files, several at once, read with O_DIRECT by reading threads of their own; where O_DIRECT is refused, buffered,
     \\with the pages dropped again. One JSON line a file, in the order asked for.
     \\
     \\  --threads N    files at once (default: the CPUs, at most 8)

@@ -1,4 +1,4 @@
-//! Hashes many files at once: each worker is a hashing thread with a reading thread beside it.
+//! Hashes many files at once: each worker is a hashing thread with reading threads beside it.
 
 const std = @import("std");
 const linux = std.os.linux;
@@ -43,14 +43,19 @@ pub const Pool = struct {
 
     fn work(self: *Pool) void {
         var ahead = reader.Ahead.init() catch return self.failRest("out of memory");
-        const reading = std.Thread.spawn(.{ .stack_size = stack_bytes }, reader.Ahead.serve, .{&ahead}) catch
-            return self.failRest("no more threads");
-        while (self.take()) |job| {
+        var reading: [reader.lanes]std.Thread = undefined;
+        var started: usize = 0;
+        while (started < reader.lanes) : (started += 1) {
+            const body = .{ &ahead, @as(u32, @intCast(started)) };
+            reading[started] = std.Thread.spawn(.{ .stack_size = stack_bytes }, reader.Ahead.serve, body) catch break;
+        }
+        while (started == reader.lanes) {
+            const job = self.take() orelse break;
             self.hash(job, &ahead);
             finish(job);
-        }
+        } else self.failRest("no more threads");
         ahead.ask(null);
-        reading.join();
+        for (reading[0..started]) |thread| thread.join();
     }
 
     fn take(self: *Pool) ?*Job {
@@ -83,7 +88,7 @@ pub const Pool = struct {
             return;
         }
         job.digest = hasher.final();
-        job.direct = source.direct;
+        job.direct = source.direct.load(.monotonic);
         const after = sys.statFd(source.fd) catch return fail(job);
         const steady = source.offset == before.size and after.size == before.size and sameTime(after.mtime, before.mtime);
         if (!steady) job.failure = "changed while it was read";
@@ -103,11 +108,13 @@ fn hashSmall(source: *reader.Source, hasher: *sha256.Sha256, ahead: *reader.Ahea
 
 fn hashBig(source: *reader.Source, hasher: *sha256.Sha256, ahead: *reader.Ahead) ?sys.Errno {
     ahead.ask(source);
+    defer ahead.leave();
     while (true) {
         const chunk = ahead.take();
         hasher.update(chunk.bytes);
+        source.offset += chunk.bytes.len;
+        if (chunk.last()) return chunk.failure;
         ahead.giveBack();
-        if (chunk.bytes.len == 0) return chunk.failure;
     }
 }
 

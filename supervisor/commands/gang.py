@@ -69,7 +69,9 @@ def stop(args: Namespace, sources: Sources) -> int:
     if answers is not None:
         end = _told(answers)
         _wait_for_the_end(one)
-        return _leave(end)
+        code = _leave(end)
+        print("stopped")
+        return code
     return left.stop(one, force=args.force)
 
 

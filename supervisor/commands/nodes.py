@@ -60,6 +60,9 @@ def _workers_memory(one: Configuration) -> tuple[Mapping[str, int], Mapping[str,
 
 
 def _value(one: Configuration, name: str) -> object:
+    """A setting's value; of the state folder, where it is, since its own may be empty."""
+    if name == "state_dir":
+        return one.state_dir
     return next(getattr(group, name) for group in (one.serve, one.memory, one.places) if hasattr(group, name))
 
 

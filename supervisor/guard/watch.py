@@ -150,7 +150,7 @@ class GuardWatch(Watcher):
         self._say(
             f"guards on {node} watch memory, but can themselves {' and '.join(refused)}, as this user may not prevent it:"
             " docs/memory.md#the-guards-own-safety says what would",
-            "info",
+            "info" if self._launch == 1 else "debug",  # the next launch's guards can do no more
         )
 
     def _keep_up(self, one: Kept) -> None:

@@ -195,6 +195,7 @@ def test_stop_comes_back_when_all_has_ended(gang: Supervised) -> None:
     pids = gang.pids()
     done = gang.command("stop")
     assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "stopped"
     assert not any(exists(pid) for pid in pids.values())
     assert gang.ended() == 0
     assert gang.command("status").stdout == "stopped\n"

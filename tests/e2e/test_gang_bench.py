@@ -79,6 +79,17 @@ def test_a_quick_bench_measures_compares_and_is_kept(shared: Supervised) -> None
     assert json.loads(shared.command("status", "--json").stdout)["bench"]["of_what_is_served"] is True
 
 
+def test_tokens_are_the_same_under_other_switches(shared: Supervised) -> None:
+    """Drafts, a second ring for the Engram's reads and pauses of prefill change the pace, never a reply."""
+    asked = ("--quick", "--runs", "1", "--prefill", "1K")
+    assert shared.command("bench", *asked, "--record").returncode == 0
+    switches = {"TF_DS_ENGRAM_LANES": "2", "PREFILL_INTERLEAVE_MS": "5"}
+    assert shared.command("restart", "--set", "drafts=false", **switches).returncode == 0
+    done = shared.command("bench", *asked)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "same tokens as in the bench that was recorded before" in done.stdout
+
+
 def test_a_bench_for_people_says_what_was_left_out_and_that_nothing_is_published(shared: Supervised) -> None:
     done = shared.command("bench", "--runs", "1", "--reply-tokens", "16", "--prefill", "1K,256K")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -37,13 +37,14 @@ def bench(args: Namespace, one: Configuration, where: Endpoint, gang: Mapping[st
     known = {name: gang[name] for name in ("target", "generation", "bundle", "variant", "launch_id")} if gang else {}
     subject = Subject(where.base_url, model, context_tokens, known, others, time.time())
     say = _teller(quiet=args.json)
-    measured = Bench(asking(where), model, made, secrets.token_hex(4), say).run()
+    measured = Bench(asking(where), model, made, secrets.token_hex(4), say=say).run()
     before = record.of_bundle(record.kept(one.state_dir, known), known["bundle"]) if known else None
     found = report(subject, made, measured, _theirs(model, gang, checkout), before)
     print(json.dumps(found, indent=1) if args.json else table.as_text(found))
-    if args.record and measured.error is None and measured.readings:
+    code = _end(measured, found)
+    if args.record and code == 0:
         print(f"recorded: {record.keep(one.state_dir, found)}", file=sys.stderr)
-    return _end(measured, found)
+    return code
 
 
 def _end(measured: Measured, found: Mapping[str, Any]) -> int:

@@ -22,9 +22,18 @@ LONGER = 1.5  # a longer prompt takes more a token than a shorter one
 class Bench:
     """One bench of one endpoint. ``mark`` is what no earlier bench had; ``say`` takes a line on each thing begun."""
 
-    def __init__(self, ask: Ask, model: str, plan: Plan, mark: str, say: Callable[[str], None]) -> None:
-        self._ask, self._model, self._plan, self._mark, self._say = ask, model, plan, mark, say
-        self._began_s = time.monotonic()
+    def __init__(
+        self,
+        ask: Ask,
+        model: str,
+        plan: Plan,
+        mark: str,
+        *,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ask, self._model, self._plan, self._mark, self._say, self._clock = ask, model, plan, mark, say, clock
+        self._began_s = clock()
         self._took_s: dict[Step, float] = {}
         self._ruler = Ruler(1.0, 0.0)
         self.measured = Measured(left_out=list(plan.left_out))
@@ -43,7 +52,7 @@ class Bench:
             measured.ended, measured.why = INTERRUPTED, "interrupted"
         except TwinfoldError as error:
             measured.ended, measured.why, measured.error = FAILED, str(error), error
-        measured.took_s = time.monotonic() - self._began_s
+        measured.took_s = self._clock() - self._began_s
         return measured
 
     def _ask_again(self) -> None:
@@ -84,7 +93,7 @@ class Bench:
             self._leave_out(step, number)
             return
         self._say(f"run {number + 1} of {self._plan.options.runs}: {step}")
-        began_s = time.monotonic()
+        began_s = self._clock()
         try:
             found = self._prefill(step, number) if isinstance(step, Prefill) else self._decode(step, number)
         except TooLong as error:
@@ -96,12 +105,12 @@ class Bench:
                 self._leave_out(step, number)
                 return
             raise
-        self._took_s[step] = time.monotonic() - began_s
+        self._took_s[step] = self._clock() - began_s
         self.measured.readings.setdefault(step, []).append(found)
 
     def _decode(self, step: Decode, number: int) -> tuple[Timing, ...]:
         streams = self._plan.options.streams
-        mark = f"{self._mark}-{number}-{step.streams}"
+        mark = f"{self._mark}-{number}-{step.kind}-{step.streams}"
         texts = [decode_prompt(step.kind, place, f"{mark}-{place}") for place in range(streams)]
         if step.streams > 1:
             return self._group(texts)
@@ -123,7 +132,7 @@ class Bench:
         return tuple(read(answer, words=True) for answer in answers)
 
     def _left_s(self) -> float:
-        return self._plan.options.limit_s - (time.monotonic() - self._began_s)
+        return self._plan.options.limit_s - (self._clock() - self._began_s)
 
     def _deadline_s(self) -> float:
         return max(self._left_s(), LEAST_S)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from build.errors import TwinfoldError
 from build.settings import Sources
-from supervisor import control
+from supervisor import control, service
 from supervisor.configuration import Configuration, configure
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def smoke(args: Namespace, sources: Sources) -> int:
 
     one = configure(sources)
     where, probes = _endpoint(args, one), one.probes
-    with _hinting(args):
+    with _hinting(args, one):
         served = get_models(where, probes.probe_deadline_s)
         model = args.model or (served[0] if served else "")
         result = ask(where, model, _question(args, one, QUESTION), asks=probes.smoke_asks, deadline_s=probes.smoke_deadline_s)
@@ -45,7 +45,7 @@ def validate(args: Namespace, sources: Sources) -> int:
     one = configure(sources)
     long_tokens = args.long_tokens or checks.LONG_PROMPT_TOKENS
     asked = _question(args, one, checks.QUESTION)
-    with _hinting(args):
+    with _hinting(args, one):
         results = checks.validate(_endpoint(args, one), args.model, asked, skip=args.skip, long_tokens=long_tokens)
     print(checks.as_json(results) if args.json else checks.as_text(results))
     checks.require(results)
@@ -58,7 +58,7 @@ def bench(args: Namespace, sources: Sources) -> int:
 
     one = configure(sources)
     gang = {} if args.url else _serving(one)
-    with _hinting(args):
+    with _hinting(args, one):
         return measure(args, one, _endpoint(args, one), gang, Path(__file__).resolve().parents[2])
 
 
@@ -72,7 +72,7 @@ def _endpoint(args: Namespace, one: Configuration) -> Endpoint:
 
 
 @contextlib.contextmanager
-def _hinting(args: Namespace) -> Iterator[None]:
+def _hinting(args: Namespace, one: Configuration) -> Iterator[None]:
     """Say what to do where the own gang was to be asked and nothing listens."""
     from supervisor.engine.probes import ProbeFailed
 
@@ -81,7 +81,9 @@ def _hinting(args: Namespace) -> Iterator[None]:
     except ProbeFailed as failed:
         if args.url or failed.kind != "unreachable":
             raise
-        raise TwinfoldError(f"{failed}: `supervisor run` starts the gang, `--url` names another endpoint") from None
+        alive = service.alive(one.run_dir) is not None
+        hint = "`supervisor status` says what its supervisor does" if alive else "`supervisor run` starts the gang"
+        raise TwinfoldError(f"{failed}: {hint}, `--url` names another endpoint") from None
 
 
 def _serving(one: Configuration) -> Mapping[str, Any]:

@@ -29,7 +29,7 @@ def test_readings_are_those_of_the_engine(gang: Gang) -> None:
     where = endpoint(f"http://127.0.0.1:{gang.port}", KEY)
     assert _served(where, "", {}) == (NAME, 65536)
     options = Options(2, runs=1, reply_tokens=48, lengths=(8192,), limit_s=120)
-    measured = Bench(asking(where), NAME, plan(options, 65536), "c0ffee", lambda _: None).run()
+    measured = Bench(asking(where), NAME, plan(options, 65536), "c0ffee", say=lambda _: None).run()
     assert (measured.ended, measured.why, measured.by, measured.different) == ("complete", "", "token_sha", ())
     ((prefill,),) = measured.readings[Prefill(8192)]
     assert abs(prefill.prompt_tokens - 8192) <= 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import fastjsonschema
@@ -19,6 +19,7 @@ from supervisor.bench.readings import Measured
 from supervisor.bench.report import Subject, report
 from supervisor.bench.table import as_text
 from supervisor.engine.probes import ProbeFailed, endpoint
+from supervisor.engine.streams import Streamed
 from tests.testing.api import JSON, Api, serving, streamed
 from tests.testing.checkout import CHECKOUT
 
@@ -45,7 +46,7 @@ def good(body: dict[str, Any], sha: str = "", **own: object) -> tuple[int, str, 
 def measure(answer: Callable[[dict[str, Any]], tuple[int, str, bytes]], options: Options = OPTIONS) -> tuple[Measured, Api]:
     with serving({CHAT: answer}) as api:
         made = plan(options, CONTEXT)
-        return Bench(asking(endpoint(api.url)), "m", made, "mark", lambda _: None).run(), api
+        return Bench(asking(endpoint(api.url)), "m", made, "mark", say=lambda _: None).run(), api
 
 
 def told(measured: Measured, before: dict[str, Any] | None = None, **gang: object) -> dict[str, Any]:
@@ -189,38 +190,44 @@ def test_an_interrupt_keeps_what_was_measured() -> None:
             if line.startswith("run 2"):
                 raise KeyboardInterrupt
 
-        measured = Bench(ask, "m", plan(OPTIONS, CONTEXT), "mark", say).run()
+        measured = Bench(ask, "m", plan(OPTIONS, CONTEXT), "mark", say=say).run()
     assert (measured.ended, measured.error) == ("interrupted", None)
     assert len(measured.readings) == 6
 
 
-def test_nothing_begins_that_would_not_end_within_the_limit() -> None:
-    release = threading.Event()
+class Slow:
+    """An endpoint without sockets, and a clock on which a character of a prompt takes a millisecond."""
 
-    def answer(body: dict[str, Any]) -> tuple[int, str, bytes]:
-        if len(body["messages"][0]["content"]) > 10_000:
-            release.wait(30)
-        return good(body)
+    def __init__(self) -> None:
+        self.now_s = 0.0
 
-    try:
-        measured, _ = measure_until(answer, release, Options(2, runs=2, reply_tokens=8, lengths=(1024, 4096), limit_s=3))
-    finally:
-        release.set()
+    def clock(self) -> float:
+        return self.now_s
+
+    def ask(self, body: Mapping[str, Any], _deadline_s: float, ready: Callable[[], object]) -> Streamed:
+        ready()
+        sent_s = self.now_s
+        self.now_s += len(body["messages"][0]["content"]) / 1000
+        status, content_type, content = good(dict(body))
+        return Streamed(status, content_type, content, sent_s, ((self.now_s, len(content)),))
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "runs", "why"),
+    [
+        (15.0, (2, 0), "the time limit of 15 s came"),  # a prompt four times as long is expected to take more than is left
+        (40.0, (2, 1), "the time limit of 40 s came: run 2 of 2 and on"),
+        (80.0, (2, 2), ""),
+    ],
+)
+def test_nothing_begins_that_would_not_end_within_the_limit(limit_s: float, runs: tuple[int, int], why: str) -> None:
+    slow = Slow()
+    options = Options(1, runs=2, reply_tokens=8, lengths=(1024, 4096), limit_s=limit_s)
+    measured = Bench(slow.ask, "m", plan(options, CONTEXT), "mark", say=lambda _: None, clock=slow.clock).run()
     assert measured.ended == "complete"
-    assert Prefill(4096) in {one.step for one in measured.left_out}
-    assert all("the time limit of 3 s came" in one.why for one in measured.left_out)
-    assert len(measured.readings[Prefill(1024)]) == 1
-
-
-def measure_until(
-    answer: Callable[[dict[str, Any]], tuple[int, str, bytes]], release: threading.Event, options: Options
-) -> tuple[Measured, Api]:
-    """As ``measure``, and lets answers that were held back go before the server is closed."""
-    with serving({CHAT: answer}) as api:
-        try:
-            return Bench(asking(endpoint(api.url)), "m", plan(options, CONTEXT), "mark", lambda _: None).run(), api
-        finally:
-            release.set()
+    assert tuple(len(measured.readings.get(Prefill(tokens), ())) for tokens in (1024, 4096)) == runs
+    assert {one.step: one.why for one in measured.left_out}.get(Prefill(4096), "") == why
+    assert measured.took_s <= limit_s
 
 
 def test_one_refused_connection_ends_all_streams_of_a_group(unused_port: int) -> None:

@@ -69,7 +69,7 @@ class Bench:
     def _warm_up(self) -> None:
         """Lengths of texts in tokens, then every decode prompt alone and beside the others; none of it is timed."""
         self._say("warm-up: the first replies")
-        texts = [prefill_prompt(f"{self._mark}-length-{size}", size) for size in RULER_CHARACTERS]
+        texts = [prefill_prompt(f"{self._mark}.length.{size}", size) for size in RULER_CHARACTERS]
         self._ruler = ruler([(len(text), self._one(text, 1, words=False).prompt_tokens) for text in texts])
         streams = self._plan.options.streams
         for kind in KINDS:
@@ -110,14 +110,14 @@ class Bench:
 
     def _decode(self, step: Decode, number: int) -> tuple[Timing, ...]:
         streams = self._plan.options.streams
-        mark = f"{self._mark}-{number}-{step.kind}-{step.streams}"
-        texts = [decode_prompt(step.kind, place, f"{mark}-{place}") for place in range(streams)]
+        mark = f"{self._mark}.{number}.{step.kind}.{step.streams}"
+        texts = [decode_prompt(step.kind, place, f"{mark}.{place}") for place in range(streams)]
         if step.streams > 1:
             return self._group(texts)
         return tuple(self._one(text, self._plan.options.reply_tokens) for text in texts)
 
     def _prefill(self, step: Prefill, number: int) -> tuple[Timing, ...]:
-        text = prefill_prompt(f"{self._mark}-{number}-{step.tokens}", self._ruler.characters(step.tokens))
+        text = prefill_prompt(f"{self._mark}.{number}.{step.tokens}", self._ruler.characters(step.tokens))
         found = self._one(text, 1, words=False)
         self._ruler = self._ruler.met(len(text), found.prompt_tokens)
         return (found,)

@@ -2,7 +2,7 @@
 
 Drafts are taken more often in ordinary prose and code than in random words, so random words would measure another engine. Timed
 prompts begin with a mark that no earlier prompt had: a prompt that shares its beginning with an earlier one would be found in the
-engine's prefix cache, and its prefill would cost nothing.
+engine's prefix cache, and its prefill would cost nothing. A mark has no hyphens between digits: it is no sum to be worked out.
 """
 
 from __future__ import annotations

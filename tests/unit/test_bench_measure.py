@@ -173,7 +173,7 @@ def test_garbage_is_no_reply_to_measure() -> None:
 
 def test_what_was_measured_stays_when_the_engine_dies() -> None:
     def answer(body: dict[str, Any]) -> tuple[int, str, bytes]:
-        dead = body["messages"][0]["content"].startswith("[mark-1-")
+        dead = body["messages"][0]["content"].startswith("[mark.1.")
         return (500, JSON, b'{"error": {"message": "peer down"}}') if dead else good(body)
 
     measured, _ = measure(answer)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import shutil
 import stat
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,6 +47,29 @@ def test_hashes_as_hashlib_does_at_every_size(sized: dict[Path, str]) -> None:
     assert answer.status == 0
     assert {Path(line["path"]): line["sha256"] for line in answer.lines} == sized
     assert [line["path"] for line in answer.lines] == [str(path) for path in sized]
+
+
+def test_a_file_that_grows_or_is_cut_while_it_is_read_is_said_to_have_changed_and_nothing_waits_for_ever(on_disk: Path) -> None:
+    path, over = on_disk / "growing", threading.Event()
+    with path.open("wb") as file:
+        file.truncate(64 * CHUNK)
+
+    def change() -> None:
+        with path.open("r+b") as file:
+            for turn in itertools.count(1):
+                if over.is_set():
+                    return
+                file.truncate((64 + turn % 16) * CHUNK + turn)
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    try:
+        answer = ask("hash", "--threads", "1", *[path] * 4)
+    finally:
+        over.set()
+        changing.join()
+    assert {line.get("error", "") for line in answer.lines} == {"changed while it was read"}
+    path.unlink()
 
 
 @pytest.mark.parametrize("threads", ["1", "2", "64"])

@@ -20,7 +20,7 @@ HEAD = "head"
 class Host:
     """One host as the settings name it. ``target`` is what ssh is told, "" for the head; ``fabric`` what was said of its address.
 
-    ``store`` and ``docker_socket`` are a worker's own, as seen there.
+    ``store``, ``docker_socket`` and ``hub_cache`` are a worker's own, as seen there; the last is "" where none is named.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Host:
     fabric: str = ""
     store: str = ""
     docker_socket: str = ""
+    hub_cache: str = ""
 
 
 def hosts(workers: Workers, world: int) -> tuple[Host, ...]:
@@ -41,8 +42,9 @@ def hosts(workers: Workers, world: int) -> tuple[Host, ...]:
     fabrics = each("fabric_peer", workers.fabric_peer, len(targets), shared=False)
     stores = each("worker_store", workers.worker_store, len(targets))
     sockets = each("worker_docker_socket", workers.worker_docker_socket, len(targets))
+    caches = each("worker_hf_cache", workers.worker_hf_cache, len(targets))
     names = ["worker"] if len(targets) == 1 else [f"worker{at}" for at in range(1, len(targets) + 1)]
-    rows = zip(names, shares[1:], targets, fabrics, stores, sockets, strict=True)
+    rows = zip(names, shares[1:], targets, fabrics, stores, sockets, caches, strict=True)
     return (Host(HEAD, shares[0]), *(Host(*row) for row in rows))
 
 

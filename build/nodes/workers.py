@@ -26,6 +26,12 @@ class Workers:
         change=Change.RUN,
         recipe=False,
     )
+    worker_hf_cache: str = setting(
+        text,
+        "",
+        "the hub's cache on the workers: files that are whole there are copied from it, not sent (one for all, or one for each)",
+        change=Change.RUN,
+    )
     worker_docker_socket: str = setting(
         text,
         "/var/run/docker.sock",

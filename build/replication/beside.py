@@ -34,6 +34,7 @@ class Beside:
     source: Path
     inside: PurePosixPath
     sizes: tuple[tuple[str, int], ...]  # by path, sorted
+    snapshot: str = ""  # where the hub's files lie below a cache of it
 
     @property
     def entry(self) -> str:
@@ -59,7 +60,7 @@ class Beside:
         files += [Entry(p, "file", size, known.get(p) or hash_file(self.source / p)) for p, size in self.sizes]
         found = tuple(sorted(files, key=lambda one: one.path))
         record = Record(self.origin.key, self._name, BUILDER, 1, {}, {}, found, tree_hash(found))
-        return Want(record, to_json(record), self.source)
+        return Want(record, to_json(record), self.source, self.snapshot)
 
 
 def beside(store: Store, entries: Iterable[str]) -> tuple[Beside, ...]:
@@ -103,4 +104,10 @@ def _beside(store: Store, origin: Record, sizes: dict[str, int]) -> Beside:
     if origin.builder != hub_files.BUILDER:
         return Beside(origin, store.path(origin.entry), PurePosixPath(IN_CONTAINER / origin.entry), tuple(sorted(sizes.items())))
     place = layout.snapshot_folder(OUTSIDE, str(origin.params["repo"]), str(origin.params["revision"]))
-    return Beside(origin, store.root.parent / place, PurePosixPath(IN_CONTAINER.parent / place), tuple(sorted(sizes.items())))
+    return Beside(
+        origin,
+        store.root.parent / place,
+        PurePosixPath(IN_CONTAINER.parent / place),
+        tuple(sorted(sizes.items())),
+        str(place.relative_to(OUTSIDE)),
+    )

@@ -99,7 +99,7 @@ class Sender:
     def send(self, chunks: Iterable[Chunk], told: Callable[[int], None] = lambda _bytes: None) -> Sent:
         """Send every range; ``told`` hears the bytes of each that arrived. Waits a while for a node that is lost, then raises."""
         todo: queue.SimpleQueue[Chunk] = queue.SimpleQueue()
-        count = 0
+        count = self._sent_bytes = self._sent_chunks = 0
         for chunk in chunks:
             todo.put(chunk)
             count += 1

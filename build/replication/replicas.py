@@ -132,7 +132,7 @@ class Replica:
     def to(self, far: FarStore) -> Replication:
         """What brings entries there, alone at that store while it does."""
         sender = Sender(self.node.destination, far.root, lambda entry: self._sources.get(entry) or self._store.path(entry))
-        return Replication(far, sender, self._say, lambda: far_lock.held(self.node, self._say))
+        return Replication(far, sender, self._say, lambda: far_lock.held(self.node, self._say), self.host.hub_cache)
 
     def _known(self, far: FarStore, bundle: Bundle) -> tuple[Want, ...]:
         """What is there and has a record here, and what is there of the bundle's files beside the store."""

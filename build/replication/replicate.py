@@ -26,6 +26,7 @@ from build.store.hashing import sha256_bytes
 from build.store.outside import ON_NODE, is_on_node
 from build.store.record import Record
 from build.store.store import Store
+from build.units import GIB
 
 SPARE_BYTES = 64 << 20  # left free beside what is copied
 Say = Callable[[str], None]
@@ -33,11 +34,15 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """An entry that a node is to hold: its record, the record's very bytes, and where it lies on the head."""
+    """An entry that a node is to hold: its record, the record's very bytes, and where it lies on the head.
+
+    ``snapshot``: where its files lie below any cache of the hub; "" for files of no snapshot.
+    """
 
     record: Record
     content: bytes
     source: Path
+    snapshot: str = ""
 
     @property
     def entry(self) -> str:
@@ -170,7 +175,10 @@ def lost(finding: Finding) -> bool:
 
 
 class Replication:
-    """Brings what is wanted to one node. ``alone`` keeps others from that store while something is brought."""
+    """Brings what is wanted to one node. ``alone`` keeps others from that store while something is brought.
+
+    ``cache``: the hub's cache on that node, "" for none. A file of a snapshot that is whole there is copied on the node.
+    """
 
     def __init__(
         self,
@@ -178,8 +186,9 @@ class Replication:
         sender: Sender,
         say: Say = lambda _line: None,
         alone: Callable[[], AbstractContextManager[None]] = nullcontext,
+        cache: str = "",
     ) -> None:
-        self._far, self._sender, self._say, self._alone = far, sender, say, alone
+        self._far, self._sender, self._say, self._alone, self._cache = far, sender, say, alone, cache
 
     def run(self, wanted: Sequence[Want], *, thorough: bool = False) -> Report:
         """Check, copy what is missing, mend what is damaged; every new copy is proven on the node before it counts.
@@ -226,8 +235,11 @@ class Replication:
         return False
 
     def _copy(self, wanted: Sequence[Want]) -> int:
-        chunks = [chunk for want in wanted for chunk in replica.chunks(want.record, self._far.prepare(want.record, want.source))]
+        chunks = self._missing(wanted)
         self._room(sum(c.length for c in chunks), wanted)
+        copied = [self._copied_there(want, chunks) for want in wanted if self._cache and want.snapshot]
+        if any(copied):
+            chunks = self._missing(wanted)
         unfinished = [want.entry for want in wanted]
         try:
             sent_bytes = self._send(chunks)
@@ -239,6 +251,21 @@ class Replication:
                 self._far.discard_copy(entry)
             raise
         return sent_bytes
+
+    def _missing(self, wanted: Sequence[Want]) -> list[Chunk]:
+        """Ranges that have not arrived; every want's work folder is made."""
+        return [chunk for want in wanted for chunk in replica.chunks(want.record, self._far.prepare(want.record, want.source))]
+
+    def _copied_there(self, want: Want, chunks: Sequence[Chunk]) -> bool:
+        """True where the node's own cache had files that have not arrived; their content is proven like any other's."""
+        missing = {chunk.path for chunk in chunks if chunk.entry == want.entry}
+        files = [(f.path, f.size) for f in want.record.files if f.path in missing]
+        copied = self._far.copy_from(f"{self._cache}/{want.snapshot}", want.entry, files) if files else ()
+        if copied:
+            size_bytes = sum(size for path, size in files if path in copied)
+            what = f"{len(copied)} files of {want.entry} ({size_bytes / GIB:.1f} GiB)"
+            self._say(f"{self._far.node.name}: {what} are in its cache of the hub, and are not sent")
+        return bool(copied)
 
     def _room(self, missing_bytes: int, wanted: Sequence[Want]) -> None:
         free_bytes = self._far.free_bytes()

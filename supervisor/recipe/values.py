@@ -27,7 +27,6 @@ LEFT_OUT = {
     **dict.fromkeys(("HF_TOKEN", "API_KEY"), "a secret: keep it in the environment or in a file of its own"),
     **dict.fromkeys(LOCK_NAMES, "belongs to the lock: give it to `doit lock`"),
     "DRY_RUN": "a flag of one command, no setting: `supervisor run --dry-run`",
-    "WORKER_HF_CACHE": "no counterpart: what a worker's rank reads of the hub is copied into `worker_store` there, and proven",
 }
 SECRETS = frozenset({"HF_TOKEN", "API_KEY"})
 

@@ -7,7 +7,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -330,3 +330,30 @@ def test_the_bytes_of_a_range_are_the_files(tmp_path: Path) -> None:
         list(bulk.blocks(tmp_path / "f", 0, len(content) + 1))
     with pytest.raises(StoreDamaged, match="cannot be read"):
         list(bulk.blocks(tmp_path / "none", 0, 1))
+
+
+def test_what_the_workers_own_cache_of_the_hub_has_is_not_sent(pair: Pair, tmp_path: Path) -> None:
+    contents = {"inference/config.json": b"{}", "right": os.urandom(9 << 20), "other": b"y" * 5000, "missing": b"z" * 7000}
+    entry = add(pair.store, 7, "read", contents)
+    place = "models--a--b/snapshots/1"
+    cache = tmp_path / "hub" / place
+    for path, content in {**contents, "other": b"n" * 5000}.items():
+        if path != "missing":
+            (cache / path).parent.mkdir(parents=True, exist_ok=True)
+            (cache / path).write_bytes(content)
+    (cache / "right").rename(tmp_path / "blob")
+    (cache / "right").symlink_to(tmp_path / "blob")  # as the hub's client lays them out
+    (tmp_path / "blob").chmod(0o640)
+    before = (tmp_path / "blob").stat()
+    said: list[str] = []
+    sender = Sender(pair.node.destination, pair.far.root, pair.store.path)
+    (want,) = replicate.wants(pair.store, [entry])
+    to = Replication(pair.far, sender, said.append, cache=str(tmp_path / "hub"))
+    report = to.run([replace(want, snapshot=place)])
+    assert report.sent_bytes == 5000 + 7000
+    assert {
+        str(p.relative_to(pair.there(entry))): p.read_bytes() for p in pair.there(entry).rglob("*") if p.is_file()
+    } == contents
+    assert any("3 files of " in line and "are not sent" in line for line in said)
+    after = (tmp_path / "blob").stat()
+    assert (after.st_mode, after.st_mtime_ns, after.st_ctime_ns) == (before.st_mode, before.st_mtime_ns, before.st_ctime_ns)

@@ -133,10 +133,11 @@ IMPORTED = {
     "HOST": "0.0.0.0", "PORT": "8888", "CONTEXT": "524288", "PARALLEL": "4", "MAX_TOKENS": "32768", "THINKING": "1",
     "HF_CACHE": "/data/hub", "HF_HUB_OFFLINE": "1", "NFS_VOLUME": "twinfold-hf", "HEAD_NFS_SERVER": "192.0.2.1",
     "NFS_PATH": "/data/hub", "PREPARE": "auto", "ABLIT": "0", "MIN_AVAIL_GIB": "4", "LOG_DIR": "/var/log/gang", "LOG_KEEP": "10",
+    "WORKER_HF_CACHE": "/data/hub",
     "CONTAINER_NAME": "gang", "WAIT_TIMEOUT": "1800", "STOP_TIMEOUT": "30", "STATE_DIR": "/data/twinfold", "NCCL_RAILS": "2",
 }  # fmt: skip
 EXPLAINED = {
-    "WORKER_HF_CACHE": "/data/hub", "MODEL_ID": "org/model", "MODEL_REVISION": "main", "HF_TOKEN": "hf_secret", "DRY_RUN": "1",
+    "MODEL_ID": "org/model", "MODEL_REVISION": "main", "HF_TOKEN": "hf_secret", "DRY_RUN": "1",
     "ABLIT_REVISION": "main", "TF_REPO": "https://example.org/e", "TF_REF": "main", "ZIG_VERSION": "0.17.0",
     "ZIG_SHA256": "0" * 64, "BASE_IMAGE": "ubuntu:24.04",
 }  # fmt: skip

@@ -24,7 +24,7 @@ from build.nodes.node import LocalNode, Result
 from metrics.catalog import CATALOGUE, Kind
 from metrics.exporter import Exporter
 from metrics.readings import Distribution, Foreign, Reading, Snapshot
-from supervisor.engine.probes import Endpoint
+from supervisor.engine.line import Endpoint
 from supervisor.engine.progress import Patience
 from supervisor.gang.board import Board
 from supervisor.gang.watchers import EngineWatch

@@ -1,7 +1,7 @@
-"""The metrics server: hands out the last published snapshot, and never calls anything else.
+"""The metrics server: hands out the last published snapshot, and has a new one made where that is older than a second.
 
-A scrape therefore costs the gang nothing and cannot hang on it. Bytes are rendered at most once a second, whoever asks. Each
-connection has a thread of its own and a deadline, so a slow or idle client holds up nobody.
+What makes it takes what the supervisor knows already and asks nobody, so a scrape cannot hang on the gang. Bytes are rendered at
+most once a second, whoever asks. Each connection has a thread of its own and a deadline, so a slow client holds up nobody.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from socketserver import TCPServer, ThreadingMixIn
@@ -25,11 +26,10 @@ from metrics.history import History
 from metrics.page import page, policy
 from metrics.readings import Reading, Snapshot
 
-RENDER_EVERY_S = 1.0
-RENDER_LATEST_S = 2.0  # older bytes are made anew for who asks: nothing is published any more
-WANTED_S = 120.0  # a form that nobody has asked for within this is rendered no more
+FRESH_S = 1.0  # so old may be what is handed out
 CONNECTION_S = 10.0  # Prometheus' own scrape time-out by default
 CONNECTIONS = 64
+LOOK_S = 1.0  # between looks for connections that are late; requests are taken at once
 
 Clock = Callable[[], float]
 
@@ -69,17 +69,25 @@ class Exporter:
             self._server = _Server(self._address, self._shown)
         except OSError as error:
             raise CannotListen(error.errno, _refusal(host, port, error)) from None
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(LOOK_S,), name="metrics", daemon=True)
         self._thread.start()
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Show this from now on. What was asked for lately is rendered here, so that who asks next waits for nothing."""
+        """Show this from now on."""
         self._shown.publish(snapshot)
+
+    def renew_by(self, renew: Callable[[], object]) -> None:
+        """What publishes anew when somebody asks and the last snapshot is old. It must wait for nothing."""
+        self._shown.renew = renew
 
     def close(self) -> None:
         """Stop listening, drop every connection; may be called twice, or unstarted."""
         if self._server and self._thread:
-            self._server.shutdown()
+            asked = threading.Thread(target=self._server.shutdown)
+            asked.start()
+            with suppress(OSError):  # a knock, so that it looks now
+                socket.create_connection((self._address[0], self.port), LOOK_S).close()
+            asked.join()
             self._server.server_close()
             self._thread.join()
             self._server = self._thread = None
@@ -93,10 +101,8 @@ def _refusal(host: str, port: int, error: OSError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Rendered:
-    make: Callable[[Snapshot, float], bytes]
     body: bytes
     made_s: float
-    asked_s: float
 
 
 class _Shown:
@@ -106,25 +112,29 @@ class _Shown:
         self._stale_s = stale_s
         self._clock = clock
         self._lock = threading.Lock()
-        self._rendering = threading.Lock()
+        self._making = threading.Lock()
         self._snapshot: tuple[Snapshot, float] | None = None
         self._rendered: dict[str, _Rendered] = {}
+        self.renew: Callable[[], object] = lambda: None
         self.history = History()
 
     def publish(self, snapshot: Snapshot) -> None:
         with self._lock:
             self._snapshot = (snapshot, self._clock())
             self.history.add(snapshot)
-        with self._rendering:
-            now_s = self._clock()
-            for form, held in list(self._rendered.items()):
-                if now_s - held.asked_s <= WANTED_S and now_s - held.made_s >= RENDER_EVERY_S:
-                    self._rendered[form] = replace(held, body=held.make(snapshot, 0.0), made_s=now_s)
 
     def last(self) -> tuple[Snapshot, float] | None:
         """The snapshot and its age in seconds."""
         with self._lock:
             return (self._snapshot[0], self._clock() - self._snapshot[1]) if self._snapshot else None
+
+    def fresh(self) -> tuple[Snapshot, float] | None:
+        """The same, published anew where it is older than a second. One asker has it made, the others wait for that."""
+        with self._making:
+            last = self.last()
+            if last is not None and last[1] >= FRESH_S:
+                self.renew()
+        return self.last()
 
     def liveness(self) -> tuple[bool, str]:
         last = self.last()
@@ -136,24 +146,21 @@ class _Shown:
         return snapshot.live, snapshot.why if not snapshot.live else ""
 
     def readiness(self) -> tuple[bool, str]:
+        last = self.fresh()
         live, why = self.liveness()
-        last = self.last()
         if not live or last is None:
             return False, why
         return last[0].ready, last[0].why if not last[0].ready else ""
 
     def body(self, form: str, make: Callable[[Snapshot, float], bytes]) -> bytes | None:
-        """What ``make`` gives: of the last publishing, or made now where that is too old; None before the first snapshot."""
-        last = self.last()
+        """What ``make`` gives of a snapshot no older than a second, made once a second for all who ask; None before the first."""
+        last = self.fresh()
         if last is None:
             return None
-        held, now_s = self._rendered.get(form), self._clock()
-        if held is None or now_s - held.made_s >= RENDER_LATEST_S:
-            with self._rendering:
-                held = self._rendered.get(form)  # another thread may have made it meanwhile
-                if held is None or now_s - held.made_s >= RENDER_LATEST_S:
-                    held = _Rendered(make, make(*last), self._clock(), now_s)
-        self._rendered[form] = replace(held, asked_s=now_s)
+        with self._making:
+            held = self._rendered.get(form)
+            if held is None or self._clock() - held.made_s >= FRESH_S:
+                held = self._rendered[form] = _Rendered(make(*last), self._clock())
         return held.body
 
 
@@ -263,7 +270,7 @@ class _Server(ThreadingMixIn, HTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Ten times a second: end connections over their deadline, such as a client that sends a byte now and then."""
+        """Every second: end connections over their deadline, such as a client that sends a byte now and then."""
         self._cut(time.monotonic() - CONNECTION_S)
 
     def server_close(self) -> None:

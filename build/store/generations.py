@@ -45,9 +45,14 @@ class Generation:
             raise StoreDamaged(f"generation {self.number} of {self.target} needs {file} ({error.strerror}): run `doit`") from None
 
 
+def current_link(state_dir: Path, target: str) -> Path:
+    """Where ``current`` is; it leads to another file with each new choice."""
+    return _folder(state_dir, target) / CURRENT
+
+
 def current(state_dir: Path, target: str) -> Generation:
     """The generation that ``current`` names; ``UsageError`` where nothing was built yet. A launch takes :func:`chosen`."""
-    link = _folder(state_dir, target) / CURRENT
+    link = current_link(state_dir, target)
     try:
         name = link.readlink()
     except OSError:

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from build.errors import CheckFailed, TwinfoldError, UsageError
 from supervisor.bench.figures import Timing, timing
-from supervisor.engine.probes import Endpoint, ProbeFailed, question
+from supervisor.engine.line import Endpoint, ProbeFailed
+from supervisor.engine.probes import question
 from supervisor.engine.replies import read_reply
 from supervisor.engine.streams import Streamed, stream
 

@@ -20,7 +20,8 @@ from supervisor.bench.plan import QUICK_LENGTHS, Options, plan
 from supervisor.bench.readings import INTERRUPTED, Measured
 from supervisor.bench.report import Subject, report
 from supervisor.configuration import Configuration
-from supervisor.engine.probes import Endpoint, ProbeFailed, get, read
+from supervisor.engine.line import Endpoint, ProbeFailed
+from supervisor.engine.probes import get, read
 
 LOOK_S = 10.0
 INTERRUPTED_EXIT = 130

@@ -12,7 +12,7 @@ from supervisor.bench.figures import Timing
 from supervisor.bench.plan import Decode, LeftOut, Plan, Prefill, Ruler, Step, ruler
 from supervisor.bench.prompts import KINDS, decode_prompt, prefill_prompt
 from supervisor.bench.readings import COMPLETE, FAILED, INTERRUPTED, Compared, Measured
-from supervisor.engine.probes import ProbeFailed
+from supervisor.engine.line import ProbeFailed
 
 RULER_CHARACTERS = (100, 700)  # two texts that fit the smallest context
 LEAST_S = 1.0

@@ -15,7 +15,7 @@ from supervisor import control, service
 from supervisor.configuration import Configuration, configure
 
 if TYPE_CHECKING:
-    from supervisor.engine.probes import Endpoint
+    from supervisor.engine.line import Endpoint
 
 
 def smoke(args: Namespace, sources: Sources) -> int:
@@ -74,7 +74,7 @@ def _endpoint(args: Namespace, one: Configuration) -> Endpoint:
 @contextlib.contextmanager
 def _hinting(args: Namespace, one: Configuration) -> Iterator[None]:
     """Say what to do where the own gang was to be asked and nothing listens."""
-    from supervisor.engine.probes import ProbeFailed
+    from supervisor.engine.line import ProbeFailed
 
     try:
         yield

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import shlex
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -69,13 +70,13 @@ def probe(opened: Mapping[str, Node], facts: Mapping[str, NodeFacts], links: Lin
 def _echo(opened: Mapping[str, Node], facts: Mapping[str, NodeFacts], ways: Sequence[_Way]) -> tuple[Probed, ...]:
     if not ways:
         return ()
-    workers = sorted({way.there.node for way in ways})
-    with ThreadPoolExecutor(len(workers) + 1) as pool:
-        for name in workers:
-            lines = "".join(f"{w.there.address} {w.port} {w.there.netdev.name}\n" for w in ways if w.there.node == name)
-            pool.submit(_quiet, opened[name], _shell(LISTEN, opened[name], facts[name].tool, IDLE_MS), lines)
-        lines = "".join(f"{w.key} {w.there.address} {w.port} {w.own.address} {w.own.netdev.name} {w.size}\n" for w in ways)
-        printed = _quiet(opened[HEAD], _shell(SEND, opened[HEAD], facts[HEAD].tool, COUNT), lines)
+    for name in sorted({way.there.node for way in ways}):
+        lines = "".join(f"{w.there.address} {w.port} {w.there.netdev.name}\n" for w in ways if w.there.node == name)
+        listen = _shell(LISTEN, opened[name], facts[name].tool, IDLE_MS)
+        # it ends by itself once nothing comes any more, and nobody has to wait for that
+        threading.Thread(target=_quiet, args=(opened[name], listen, lines), name=f"listen-{name}", daemon=True).start()
+    lines = "".join(f"{w.key} {w.there.address} {w.port} {w.own.address} {w.own.netdev.name} {w.size}\n" for w in ways)
+    printed = _quiet(opened[HEAD], _shell(SEND, opened[HEAD], facts[HEAD].tool, COUNT), lines)
     said = dict(line.split(" ", 1) for line in printed.splitlines() if " " in line)
     return tuple(Probed(way.rail, way.there.node, way.size, outcome(said.get(way.key, ""))) for way in ways)
 

@@ -1,59 +1,29 @@
 """Asking a running engine over HTTP, with one deadline for the whole of each request.
 
-The engine can accept a connection and never answer, or send a byte now and then, so a time-out per read is not enough: at
-the deadline the socket is shut down, whatever it is doing.
+The engine can accept a connection and never answer, or send a byte now and then, so a time-out per read is not enough: each
+read may last only as long as is left until the deadline.
 """
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
-import socket
-import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
-from build.errors import TwinfoldError, UsageError
-from supervisor.engine.readings import EngineReading, read_engine
+from build.errors import UsageError
+from supervisor.engine.line import Answer, Endpoint, Line, ProbeFailed
+from supervisor.engine.promtext import Family
+from supervisor.engine.readings import EngineReading, families_tell_enough, health_tells_enough, read_engine, read_families
 from supervisor.engine.replies import Reply, SmokeVerdict, read_reply, smoke_verdict
 
-BODY_LIMIT = 64 << 20  # an answer beyond this is cut off as none
+OTHER_EVERY_S = 5.0
+LEAST_S = 0.05  # for the second of two questions
 SMOKE_TOKENS = 64
 MORE_TOKENS = 512
-
-
-class ProbeFailed(TwinfoldError):
-    """No whole answer came: ``kind`` is unreachable, timeout or cut."""
-
-    def __init__(self, kind: str, line: str) -> None:
-        super().__init__(line)
-        self.kind = kind
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where an API is: ``base_url`` ends in ``/v1``; ``api_key`` is "" where none is asked for."""
-
-    base_url: str
-    api_key: str = ""
-
-    def __repr__(self) -> str:
-        return f"Endpoint({self.base_url!r})"  # a key is never shown
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A whole HTTP answer and how long it took."""
-
-    status: int
-    content_type: str
-    body: bytes
-    took_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +97,56 @@ def get_models(where: Endpoint, deadline_s: float) -> tuple[str, ...]:
 
 def read(where: Endpoint, deadline_s: float) -> EngineReading:
     """Both of the engine's own readings as one. ``ProbeFailed`` where ``/health`` gives no answer; no metrics is no failure."""
-    began = time.monotonic()
-    health = get_health(where, deadline_s)
-    left_s = deadline_s - (time.monotonic() - began)
-    try:
-        metrics = get_metrics(where, max(left_s, 0.05))
-    except ProbeFailed:
-        return read_engine(health.body, None)
-    return read_engine(health.body, metrics.body if metrics.status == 200 else None)
+    with Reader(where) as reader:
+        return reader.read(deadline_s)
+
+
+class Reader:
+    """Reads one engine again and again over one connection.
+
+    Where one of its two answers tells of all that moves while requests run (which one depends on the build), the other is asked
+    for only every ``OTHER_EVERY_S``.
+    """
+
+    def __init__(self, where: Endpoint, clock: Callable[[], float] = time.monotonic) -> None:
+        self._line, self._clock = Line(where), clock
+        self._health, self._metrics = b"", b""
+        self._health_s = self._metrics_s = float("-inf")
+        self._families: Sequence[Family] = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._line.close()
+
+    def read(self, deadline_s: float) -> EngineReading:
+        """As :func:`read`."""
+        began_s = self._clock()
+        by_health = health_tells_enough(self._health)
+        recent_s = began_s - OTHER_EVERY_S
+        if by_health or self._health_s <= recent_s or not families_tell_enough(self._families):
+            self._read_health(deadline_s)
+            by_health = health_tells_enough(self._health)
+        if not by_health or self._metrics_s <= recent_s:
+            self._read_metrics(deadline_s - (self._clock() - began_s))
+            if not self._families and self._health_s < began_s:
+                self._read_health(deadline_s - (self._clock() - began_s))
+        return read_engine(self._health, self._families, old=self._metrics_s < began_s)
+
+    def _read_health(self, left_s: float) -> None:
+        self._health, self._health_s = self._line.get("/health", max(left_s, LEAST_S)).body, self._clock()
+
+    def _read_metrics(self, left_s: float) -> None:
+        """An idle engine says the same again and again. One that says nothing here may still say how it is."""
+        try:
+            answer = self._line.get("/metrics", max(left_s, LEAST_S))
+        except ProbeFailed:
+            answer = None
+        told = answer.body if answer and answer.status == 200 else b""
+        if told != self._metrics:
+            self._metrics, self._families = told, read_families(told)
+        self._metrics_s = self._clock() if told else float("-inf")
 
 
 def chat(where: Endpoint, body: Mapping[str, Any], deadline_s: float) -> tuple[Reply, Answer]:
@@ -178,76 +190,6 @@ def smoke(where: Endpoint, model: str, asked: tuple[str, str], *, asks: int = 3,
     return SmokeResult(verdict, reply, count, time.monotonic() - began)
 
 
-@contextlib.contextmanager
-def connected(where: Endpoint, path: str, deadline_s: float) -> Iterator[http.client.HTTPConnection]:
-    """An open connection for one exchange about ``path``; ``ProbeFailed`` where it breaks, or is not over by the deadline."""
-    parts = urlsplit(where.base_url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=deadline_s)
-    began = time.monotonic()
-    cutter = _Cutter(connection, deadline_s)
-    try:
-        connection.connect()
-        cutter.start()
-        yield connection
-    except (OSError, http.client.HTTPException) as error:
-        raise _failed(where, path, error, cutter.cut or time.monotonic() - began >= deadline_s, deadline_s) from None
-    finally:
-        cutter.cancel()
-        connection.close()
-    if cutter.cut:
-        raise _failed(where, path, None, True, deadline_s)
-
-
-def send(connection: http.client.HTTPConnection, where: Endpoint, method: str, path: str, body: bytes | None) -> None:
-    """Send one request, with the endpoint's key where it has one."""
-    headers = {"Content-Type": "application/json", "Connection": "close"}
-    if where.api_key:
-        headers["Authorization"] = f"Bearer {where.api_key}"
-    connection.request(method, urlsplit(where.base_url).path.removesuffix("/v1") + path, body, headers)
-
-
 def _request(where: Endpoint, method: str, path: str, body: bytes | None, deadline_s: float) -> Answer:
-    began = time.monotonic()
-    with connected(where, path, deadline_s) as connection:
-        send(connection, where, method, path, body)
-        response = connection.getresponse()
-        content = response.read(BODY_LIMIT + 1)
-        whole = response.isclosed() and len(content) <= BODY_LIMIT
-        answer = Answer(response.status, response.getheader("Content-Type", ""), content, time.monotonic() - began)
-    if not whole:
-        raise ProbeFailed("cut", f"{where.base_url}: the answer to {path} is over {BODY_LIMIT >> 20} MiB")
-    return answer
-
-
-def _failed(where: Endpoint, path: str, error: Exception | None, late: bool, deadline_s: float) -> ProbeFailed:
-    if late:
-        return ProbeFailed("timeout", f"{where.base_url}: no whole answer to {path} within {deadline_s:g} s")
-    if isinstance(error, (ConnectionRefusedError, socket.gaierror)) or (isinstance(error, OSError) and error.errno in {101, 113}):
-        return ProbeFailed("unreachable", f"{where.base_url}: nothing listens there ({error})")
-    return ProbeFailed("cut", f"{where.base_url}: the answer to {path} broke off ({error or 'no reason given'})")
-
-
-class _Cutter:
-    """Shuts a connection's socket down at its deadline, so that no read of it can last longer."""
-
-    def __init__(self, connection: http.client.HTTPConnection, deadline_s: float) -> None:
-        self.cut = False
-        self._connection = connection
-        self._timer = threading.Timer(deadline_s, self._shut)
-        self._timer.daemon = True
-
-    def start(self) -> None:
-        self._timer.start()
-
-    def cancel(self) -> None:
-        self._timer.cancel()
-
-    def _shut(self) -> None:
-        self.cut = True
-        sock = self._connection.sock
-        if sock is not None:
-            try:
-                sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                return  # closed in the meantime
+    with Line(where) as line:
+        return line.request(method, path, body, deadline_s, keep=False)

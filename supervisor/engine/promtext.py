@@ -6,14 +6,18 @@ text may carry more than the format.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-_SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?\s*$")
+_COMMENT = re.compile(r"^# (TYPE|HELP) (\S+)(?: (.*))?$")
+_SERIES = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s*")
+_SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*(?:\{.*\})?)\s+(\S+)(?:\s+-?\d+)?\s*$")
 _LABEL = re.compile(r'\s*([a-zA-Z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
 _ESCAPE = re.compile(r"\\(.)")
+SERIES_KEPT = 4096
 _SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count"), "counter": ("_total",)}
 
 
@@ -42,11 +46,12 @@ def parse(text: str) -> tuple[Family, ...]:
     helps: dict[str, str] = {}
     points: dict[str, list[Point]] = {}
     for line in text.splitlines():
-        comment = re.match(r"^# (TYPE|HELP) (\S+)(?: (.*))?$", line)
-        if comment:
-            (types if comment[1] == "TYPE" else helps)[comment[2]] = comment[3] or ""
-            if comment[1] == "TYPE":
-                points.setdefault(comment[2], [])
+        if line.startswith("#"):
+            comment = _COMMENT.match(line)
+            if comment:
+                (types if comment[1] == "TYPE" else helps)[comment[2]] = comment[3] or ""
+                if comment[1] == "TYPE":
+                    points.setdefault(comment[2], [])
             continue
         point = _point(line)
         if point is not None:
@@ -57,14 +62,24 @@ def parse(text: str) -> tuple[Family, ...]:
 
 
 def _point(line: str) -> Point | None:
-    match = _SAMPLE.match(line)
-    if match is None or line.startswith("#"):
-        return None
-    labels = _labels(match[2] or "")
+    """Mostly the last word is the value, and what stands before it was read last time too."""
+    before, _, value = line.rpartition(" ")
+    series = _series(before) if before else None
+    if series is None:
+        match = _SAMPLE.match(line)
+        series, value = (_series(match[1]), match[2]) if match else (None, "")
     try:
-        return None if labels is None else Point(match[1], MappingProxyType(labels), float(match[3]))
+        return Point(*series, float(value)) if series else None
     except ValueError:
         return None
+
+
+@functools.lru_cache(SERIES_KEPT)
+def _series(text: str) -> tuple[str, Mapping[str, str]] | None:
+    """Name and labels of a series; None for no series. The same ones come with every reading."""
+    match = _SERIES.fullmatch(text)
+    labels = _labels(match[2] or "") if match else None
+    return None if match is None or labels is None else (match[1], MappingProxyType(labels))
 
 
 def _labels(text: str) -> dict[str, str] | None:

@@ -34,6 +34,18 @@ _USED = frozenset(
         "kv_cache_usage_ratio",
     }
 )
+# Of these only a fresh figure is of use.
+_MOVES = frozenset(
+    {
+        "requests_running",
+        "requests_inflight",
+        "requests_waiting",
+        "generation_tokens_running",
+        "generation_tokens_total",
+        "completion_tokens_total",
+        "prompt_tokens_total",
+    }
+)
 # Of these a field keeps less than the family says (labels), or nobody shows the field: they are kept as they are too.
 _KEPT_TOO = frozenset({"requests_total", "kv_cache_usage_ratio", "engine_fatal"})
 
@@ -71,11 +83,30 @@ class EngineReading:
         return any(known) if known else None
 
 
-def read_engine(health: bytes | None, metrics: bytes | None) -> EngineReading:
-    """Merge both answers; None is one that could not be had. Junk in either is as if it were not there."""
+def read_families(metrics: bytes) -> tuple[Family, ...]:
+    """The engine's Prometheus text."""
+    return parse(metrics.decode("utf-8", "replace"))
+
+
+def health_tells_enough(health: bytes) -> bool:
+    """Whether ``/health`` alone tells of all that moves while requests run, so that older families may stand beside it."""
     said = _health(health)
-    families = parse(metrics.decode("utf-8", "replace")) if metrics is not None else ()
-    totals = _totals(families)
+    running = _first(_figure(_mapping(said.get("streams")), "decoding"), _figure(said, "inflight"))
+    return None not in (running, _figure(said, "completion_tokens_total"), _figure(said, "prompt_tokens_total"))
+
+
+def families_tell_enough(families: Sequence[Family]) -> bool:
+    """The same of ``/metrics``. What ``/health`` says of totals must not be older than these then, so it has none of its own."""
+    return _totals(families).keys() >= {"requests_running", "generation_tokens_running", "prompt_tokens_total"}
+
+
+def read_engine(health: bytes | None, families: Sequence[Family] = (), *, old: bool = False) -> EngineReading:
+    """Merge both answers: None and () are those that could not be had. Junk in either is as if it were not there.
+
+    ``old`` families were read some seconds before: what moves is then taken from ``/health`` alone.
+    """
+    said = _health(health)
+    totals = {name: value for name, value in _totals(families).items() if not old or name not in _MOVES}
     live = _mapping(said.get("live"))
     streams = _mapping(said.get("streams"))
     drafted = _first(_figure(said, "drafted_total"), totals.get("mtp_drafted_total"))

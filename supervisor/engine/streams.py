@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor.engine.probes import BODY_LIMIT, Endpoint, ProbeFailed, connected, send
+from supervisor.engine.line import BODY_LIMIT, Endpoint, Line, ProbeFailed
 
 PATH = "/v1/chat/completions"
 READ_BYTES = 1 << 16
@@ -41,17 +41,17 @@ def stream(
     content = json.dumps({**body, "stream": True, "stream_options": {"include_usage": True}}).encode()
     pieces: list[bytes] = []
     arrivals: list[tuple[float, int]] = []
-    with connected(where, PATH, deadline_s) as connection:
+    end_s, size = time.monotonic() + deadline_s, 0
+    with Line(where) as line:
+        line.open(PATH, end_s)
         ready()
         sent_s = clock()
-        send(connection, where, "POST", PATH, content)
-        response = connection.getresponse()
-        size = 0
-        while size <= BODY_LIMIT and (piece := response.read1(READ_BYTES)):
-            size += len(piece)
-            pieces.append(piece)
-            arrivals.append((clock(), size))
-        status, content_type = response.status, response.getheader("Content-Type", "")
+        with line.answering("POST", PATH, content, end_s, keep=False) as response:
+            while size <= BODY_LIMIT and (piece := response.read1(READ_BYTES)):
+                size += len(piece)
+                pieces.append(piece)
+                arrivals.append((clock(), size))
+            status, content_type = response.status, response.getheader("Content-Type", "")
     if size > BODY_LIMIT:
         raise ProbeFailed("cut", f"{where.base_url}: the answer to {PATH} is over {BODY_LIMIT >> 20} MiB")
     return Streamed(status, content_type, b"".join(pieces), sent_s, tuple(arrivals))

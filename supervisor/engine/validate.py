@@ -15,18 +15,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from build.errors import CheckFailed, UsageError
-from supervisor.engine.probes import (
-    MORE_TOKENS,
-    SMOKE_TOKENS,
-    Answer,
-    Endpoint,
-    ProbeFailed,
-    SmokeResult,
-    chat,
-    get,
-    get_models,
-    question,
-)
+from supervisor.engine.line import Answer, Endpoint, ProbeFailed
+from supervisor.engine.probes import MORE_TOKENS, SMOKE_TOKENS, SmokeResult, chat, get, get_models, question
 from supervisor.engine.replies import Reply, holds
 
 QUESTION = ("What is 6 times 7? Answer with the number alone.", "42")

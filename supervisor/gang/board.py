@@ -73,6 +73,7 @@ class Board:
         self._rung = 0
         self._reload = ReloadView()
         self._built: Built | None = None
+        self.stepped = threading.Event()  # set at each step of the machine; who publishes clears it
         self._made_s = clock()
         self._stepped_s: float | None = None
 
@@ -82,11 +83,18 @@ class Board:
         with self._lock:
             return self._state
 
+    @property
+    def serving(self) -> Serving | None:
+        """What the last launch serves."""
+        with self._lock:
+            return self._serving
+
     def set_state(self, state: State) -> None:
         """The machine has stepped."""
         with self._lock:
             self._state = state
             self._phases.take(state, self._clock())
+        self.stepped.set()
 
     def set_launch(self, launch_id: str, serving: Serving, meter: Meter | None = None) -> None:
         """A launch begins. ``meter`` takes what it takes."""
@@ -103,7 +111,7 @@ class Board:
         """The engine answered, or did not: then the last answer stays, marked as old."""
         with self._lock:
             if reading is not None and self._meter:
-                self._meter.fill(reading.kv_cache_ratio)
+                self._meter.fill(reading.kv_cache_ratio, self._clock())
             if reading is not None:
                 self._engine = EngineView(True, self._clock(), launch, reading)
             elif self._engine is not None:
@@ -118,9 +126,13 @@ class Board:
         """A node's memory was sampled."""
         with self._lock:
             self._memory[memory.node] = memory
+
+    def measure(self, node: str, available_bytes: int, at_s: float) -> None:
+        """A sample more for what the launch takes."""
+        with self._lock:
             meter = self._meter
         if meter:
-            meter.sample(memory.node, memory.meminfo.available_bytes)
+            meter.sample(node, available_bytes, at_s)
 
     def add_probe(self, probe: str, passed: bool, took_s: float) -> None:
         """A probe has ended."""

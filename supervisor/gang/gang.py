@@ -19,7 +19,8 @@ from build.errors import Refused, TwinfoldError
 from supervisor import service
 from supervisor.configuration import Configuration
 from supervisor.engine import progress as progress_
-from supervisor.engine.probes import Endpoint, ProbeFailed, read_api_key, smoke
+from supervisor.engine.line import Endpoint, ProbeFailed
+from supervisor.engine.probes import read_api_key, smoke
 from supervisor.fleet.site import Nodes
 from supervisor.gang import gate, leftovers, logs, measuring
 from supervisor.gang.board import Board
@@ -112,7 +113,7 @@ class Gang:
             self._voice.say(f"launch {after.launch}: {after.phase.value}" if after.launch else after.phase.value, "debug")
             self._notify(f"STATUS={_status_text(after)}")
         if before.phase is Phase.SERVING and after.phase is not Phase.SERVING and self._launch.meter:
-            self._launch.meter.end()
+            self._launch.meter.end(self._clock())
         if before.phase is Phase.GATING and (after.launch != before.launch or after.phase is Phase.STOPPED):
             self._launch.cancelled.set()
 

@@ -20,6 +20,7 @@ from supervisor.memory.ladder import Ladder, climbed, evicted, may_climb
 from supervisor.runners.records import write_json
 
 NAME = "ladder.json"
+TOP = Ladder()
 
 
 class Rungs:
@@ -72,6 +73,8 @@ class LadderWatch(Watcher):
 
     def _watch(self) -> None:
         while not self._stopped.wait(self.PERIOD_S):
+            if self._rungs.ladder == TOP:
+                continue
             view = self._board.view()
             engine = view.engine
             idle = engine is not None and engine.launch == view.state.launch and not engine.reading.busy

@@ -68,25 +68,28 @@ class Meter:
         self._lowest: dict[str, int] = {}
         self._loaded: dict[str, int] = {}
         self._filled = self._filled_now = 0.0
-        self._ended = False
+        self._full_s, self._ended_s = float("-inf"), float("inf")
 
-    def sample(self, node: str, available_bytes: int) -> None:
-        """A node has so much available now. It counts as full where the contexts are as full as they have been."""
+    def sample(self, node: str, available_bytes: int, at_s: float) -> None:
+        """A node had so much available then. It counts as full where the contexts are as full as they have been.
+
+        Samples come some at a time: those from before the contexts were as full, or after the end, are told by their time.
+        """
         with self._lock:
-            if self._ended or node not in self._recent:
+            if at_s > self._ended_s or node not in self._recent:
                 return
             self._lowest[node] = min(available_bytes, self._lowest.get(node, available_bytes))
-            if self._filled_now >= self._filled - FILL_STEP:
+            if at_s >= self._full_s and self._filled_now >= self._filled - FILL_STEP:
                 self._recent[node].append(available_bytes)
 
-    def fill(self, ratio: float | None) -> None:
+    def fill(self, ratio: float | None, at_s: float) -> None:
         """So much of the contexts' memory is in use, 0 to 1; None where the engine does not say."""
         if ratio is None:
             return
         with self._lock:
             self._filled_now = ratio
             if ratio >= self._filled + FILL_STEP:
-                self._filled = min(ratio, 1.0)
+                self._filled, self._full_s = min(ratio, 1.0), at_s
                 for recent in self._recent.values():
                     while len(recent) > 1:  # the newest stays: there is always one
                         recent.popleft()
@@ -99,10 +102,10 @@ class Meter:
                     self._loaded[node] = median_low(list(recent)[-LOADED_SAMPLES:])
                     recent.clear()
 
-    def end(self) -> None:
-        """The gang serves no longer: what comes now is memory on its way back."""
+    def end(self, at_s: float) -> None:
+        """The gang serves no longer: what is sampled from now on is memory on its way back."""
         with self._lock:
-            self._ended = True
+            self._ended_s = min(at_s, self._ended_s)
 
     def took(self, node: str) -> tuple[int, int, int, float] | None:
         """(when loaded, at the fullest, at the most) in bytes and the share that was filled; None before it served."""

@@ -22,8 +22,9 @@ from build.units import GIB
 from supervisor.engine import progress
 from supervisor.engine.contract import Logged, parity
 from supervisor.engine.facts import Fact, MemoryLine, RankLoaded, Ready, StartFailure
+from supervisor.engine.line import Endpoint, ProbeFailed
 from supervisor.engine.log import LogReader, logged
-from supervisor.engine.probes import Endpoint, ProbeFailed, read, tiny_generation
+from supervisor.engine.probes import Reader, tiny_generation
 from supervisor.engine.readings import EngineReading
 from supervisor.gang.board import Board
 from supervisor.machine import Event, Phase
@@ -34,9 +35,10 @@ from supervisor.status.view import NodeMemory
 
 Post = Callable[[Event], None]
 LOADING_POLL_S = 0.05
-SERVING_POLL_S = 0.25
+SERVING_POLL_S = 1.0  # ends are told at once; so often a log's growth is looked at
+CALM_S = 0.8  # between looks at what a guard tells while memory is well above the floor; each look costs a waking
 HOPELESS_EXITS = frozenset({2, 126, 127})  # a usage error, no such program, no such entry point: the same again next time
-REST_S = 0.5  # so soon a changed period counts
+REST_S = 1.0  # so soon a changed period counts
 AGAIN_S = 1.0  # a watch that broke begins anew so soon
 LOG_PIECES = 64  # at most this many MiB of one rank's log are read at once
 
@@ -221,6 +223,7 @@ class MemoryWatch(Watcher):
     """Samples one node's memory, ten times a second by default, and tells of a breached floor at most once a second."""
 
     PRESSURE_EVERY_S = 1.0
+    CALM_EVERY_S = 5.0
     REPEAT_S = 1.0
 
     def __init__(
@@ -241,6 +244,7 @@ class MemoryWatch(Watcher):
         self._seen_s = float("-inf")
         self._last_s = float("-inf")
         self._from_guard = False
+        self._stage = Stage.OK
         self._node, self._proc, self._wanted_floor, self._period_s = node, proc, floor, period_s
         self._floor = floor()
         self._board, self._post, self._clock = board, post, clock
@@ -253,8 +257,13 @@ class MemoryWatch(Watcher):
     def _watch(self) -> None:
         while True:
             self._sample()
-            if self._stopped.wait(self._period_s):
+            if self._stopped.wait(max(self._period_s, CALM_S) if self._calm else self._period_s):
                 return
+
+    @property
+    def _calm(self) -> bool:
+        """A guard watches this node, and what it said last calls for nothing."""
+        return self._from_guard and self._stage is Stage.OK
 
     def _sample(self) -> None:
         """From the node's guard where one speaks, else read here: before a launch, after one, and while a guard is replaced."""
@@ -266,8 +275,7 @@ class MemoryWatch(Watcher):
         read = self._read_slow(now_s, always=not samples)
         if self._seen is None or not (samples or read):
             return  # the sample's age says so
-        for sample in samples or (Sample(self._seen_s, self._seen.available_bytes, self._seen.free_bytes),):
-            self._take(sample)
+        self._take(samples or (Sample(self._seen_s, self._seen.available_bytes, self._seen.free_bytes),))
 
     @property
     def _guard_patience_s(self) -> float:
@@ -275,8 +283,8 @@ class MemoryWatch(Watcher):
         return self._floor.stale_s if self._from_guard else 0.0
 
     def _read_slow(self, now_s: float, *, always: bool) -> bool:
-        """What no guard tells: totals, page cache, swap, stalled time. Once a second will do for these. Whether it was read."""
-        if not always and now_s - self._seen_s < self.PRESSURE_EVERY_S:
+        """What no guard tells: totals, page cache, swap, stalled time; now and then will do. Whether it was read."""
+        if not always and now_s - self._seen_s < (self.CALM_EVERY_S if self._calm else self.PRESSURE_EVERY_S):
             return False
         try:
             self._seen, self._seen_s = read_meminfo(self._proc), self._clock()
@@ -286,21 +294,29 @@ class MemoryWatch(Watcher):
             self._pressure, self._pressure_at_s = read_pressure(self._proc), now_s
         return True
 
-    def _take(self, sample: Sample) -> None:
-        assert self._seen is not None
-        self._last_s = sample.at_s
-        seen = replace(self._seen, available_bytes=sample.available_bytes, free_bytes=sample.free_bytes)
-        self._watched, verdict = watch_floor(self._floor, self._watched, sample, self._clock())
-        self._low_bytes = min(seen.available_bytes, self._low_bytes or seen.available_bytes)
-        self._board.set_memory(NodeMemory(self._node, sample.at_s, seen, self._pressure, self._floor, verdict, self._low_bytes))
-        if (verdict.stage.kills or verdict.stage.stops) and sample.at_s - self._told_s >= self.REPEAT_S:
-            self._told_s = sample.at_s
-            launch = self._board.state.launch
-            why = _breach(self._node, seen, self._floor, verdict)
-            slope = verdict.stage is Stage.SLOPE
-            self._post(machine.MemoryBreach(self._clock(), launch, hard=verdict.stage.kills, why=why, slope=slope))
-            if self._board.state.alive:
-                self._board.add_eviction(launch, self._node, verdict.stage.value)
+    def _take(self, samples: Sequence[Sample]) -> None:
+        """Judge each, and show the newest."""
+        seen, low = self._seen, self._low_bytes
+        assert seen is not None
+        for sample in samples:
+            self._last_s = sample.at_s
+            self._watched, verdict = watch_floor(self._floor, self._watched, sample, self._clock())
+            low = sample.available_bytes if low is None else min(low, sample.available_bytes)
+            self._board.measure(self._node, sample.available_bytes, sample.at_s)
+            if (verdict.stage.kills or verdict.stage.stops) and sample.at_s - self._told_s >= self.REPEAT_S:
+                self._told_s = sample.at_s
+                self._tell(replace(seen, available_bytes=sample.available_bytes), verdict)
+        self._low_bytes, self._stage = low, verdict.stage
+        newest = replace(seen, available_bytes=sample.available_bytes, free_bytes=sample.free_bytes)
+        shown = NodeMemory(self._node, sample.at_s, newest, self._pressure, self._floor, verdict, low or 0)
+        self._board.set_memory(shown)
+
+    def _tell(self, seen: Meminfo, verdict: FloorVerdict) -> None:
+        launch, slope = self._board.state.launch, verdict.stage is Stage.SLOPE
+        why = _breach(self._node, seen, self._floor, verdict)
+        self._post(machine.MemoryBreach(self._clock(), launch, hard=verdict.stage.kills, why=why, slope=slope))
+        if self._board.state.alive:
+            self._board.add_eviction(launch, self._node, verdict.stage.value)
 
 
 class FarMemoryWatch(MemoryWatch):
@@ -322,8 +338,9 @@ class FarMemoryWatch(MemoryWatch):
             with contextlib.suppress(TwinfoldError, ValueError):
                 self._seen = self._ask()
             self._seen_s = self._clock()
-        for sample in samples if self._seen else ():
-            self._take(sample)
+        self._from_guard = bool(samples) or self._clock() - self._last_s < self._floor.stale_s
+        if samples and self._seen:
+            self._take(samples)
 
 
 def _breach(node: str, seen: Meminfo, floor: Floor, verdict: FloorVerdict) -> str:
@@ -361,29 +378,33 @@ class EngineWatch(Watcher):
 
     def _watch(self) -> None:
         self._board.set_progress()  # the smoke test has just passed
-        while True:
-            if self._board.state.phase is Phase.SERVING:
-                self._look()
-            if self._rested():
-                return
+        with Reader(self._endpoint) as reader:
+            while True:
+                began_s = self._clock()
+                if self._board.state.phase is Phase.SERVING:
+                    self._look(reader)
+                if self._rested(began_s):
+                    return
 
     def retune(self, patience: progress.Patience, *, period_s: float, deadline_s: float) -> None:
         """Go on with other patience."""
         with self._lock:
             self._patience, self._period_s, self._deadline_s = patience, period_s, deadline_s
 
-    def _rested(self) -> bool:
-        """Rest for a period, which may change in the middle of it; True where the watch is over."""
-        began_s = self._clock()
+    def _rested(self, began_s: float) -> bool:
+        """Rest until a period after ``began_s``; it may change in the middle. True where the watch is over.
+
+        A look that was waited for in vain has lasted longer than that: then the next follows at once.
+        """
         while (left_s := began_s + self._period_s - self._clock()) > 0:
             if self._stopped.wait(min(left_s, REST_S)):
                 return True
         return self._stopped.is_set()
 
-    def _look(self) -> None:
+    def _look(self, reader: Reader) -> None:
         reading: EngineReading | None = None
         with contextlib.suppress(ProbeFailed):
-            reading = read(self._endpoint, self._deadline_s)
+            reading = reader.read(self._deadline_s)
         if self._stopped.is_set():
             return
         self._board.set_engine(self._launch, reading)

@@ -60,6 +60,7 @@ class ContainerGuards:
         self._api, self._place = api, place
         self._image, self._user, self._proc = image, user, proc
         self._folders: dict[tuple[str, int], str] = {}
+        self._protections: tuple[Mapping[str, Any], ...] = (PROTECTED, {})  # what is left to try: a daemon gives them or not
 
     @property
     def silent_s(self) -> float:
@@ -153,13 +154,14 @@ class ContainerGuards:
     def _create(self, wanted: GuardSpec, folder: str) -> None:
         """With its protections; without, where the daemon may not give them."""
         said = ""
-        for protections in (PROTECTED, {}):
+        for protections in self._protections:
             body = create_body(wanted, self._image(), self._user(), folder, watched=self._watched(), protections=protections)
             body["Labels"][OWNER] = self._owner
             name = _name(wanted.launch_id, wanted.rank)
             made = self._api.post("/containers/create", {"name": name}, body)
             started = self._api.post(f"/containers/{name}/start") if made.status == 201 else made
             if started.status in (204, 304):
+                self._protections = (protections,)
                 return
             said = started.message
             self._api.delete(f"/containers/{name}", {"force": "1"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -160,11 +161,15 @@ class HostedGuards:
         """Say bye to each, see them go, forget them. One on a node that is out of reach is found at the next start."""
         kept = self._kept
         self.close()
-        for one in kept:
-            try:
-                farewell(self._hosts[one.spec.node], one.spec.launch_id, one.spec.rank)
-            except TwinfoldError as error:
-                self._say(f"the guard of rank {one.spec.rank} may run on: {error}", "warning")
+        if kept:
+            with ThreadPoolExecutor(len(kept)) as pool:
+                list(pool.map(self._send_away, kept))
+
+    def _send_away(self, one: Kept) -> None:
+        try:
+            farewell(self._hosts[one.spec.node], one.spec.launch_id, one.spec.rank)
+        except TwinfoldError as error:
+            self._say(f"the guard of rank {one.spec.rank} may run on: {error}", "warning")
 
     def close(self) -> None:
         """Only stop hearing."""

@@ -6,10 +6,11 @@ order. Until the new one watches, the supervisor's own memory watch acts on the 
 
 from __future__ import annotations
 
+import contextlib
 import select
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from build.errors import TwinfoldError
 from supervisor.gang.watchers import Watcher
@@ -24,7 +25,8 @@ from supervisor.status.view import NodeGuard
 
 ALIVE_EVERY_S = 1.0
 HEAR_S = 0.1
-SHOW_EVERY_S = 0.25
+REST_S = 0.8  # so long lines of a calm node wait to be read together; the memory watch rests as long, and a sample may be 2 s old
+SHOW_EVERY_S = 0.8
 STARTS = 4  # of one rank's guard, where none of them lasts
 LASTS_S = 600.0  # a guard that has watched for so long was no vain try: a launch may serve for months
 RETRY_S = 0.5
@@ -50,6 +52,8 @@ class GuardWatch(Watcher):
         self._kept: dict[int, Kept] = {}
         self._told: set[tuple[str, tuple[str, ...]]] = set()
         self._lock = threading.Lock()
+        self._awaited = 0  # askers of a cause: until they have it, lines are read as they come
+        self._wanted = threading.Event()
         self._alive_s = 0.0
         self._alive = 0
         self._shown_s = 0.0
@@ -86,8 +90,25 @@ class GuardWatch(Watcher):
         if one is None:
             return None
         if one.connected.is_set():
-            one.ended.wait(patience_s)
+            with self._read_at_once():
+                one.ended.wait(patience_s)
         return one.cause
+
+    @contextlib.contextmanager
+    def _read_at_once(self) -> Iterator[None]:
+        with self._lock:
+            self._awaited += 1
+        self._wanted.set()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._awaited -= 1
+
+    def stop(self) -> None:
+        """End soon."""
+        super().stop()
+        self._wanted.set()
 
     def _hear(self, spec: GuardSpec) -> None:
         one = Kept(spec, heard_s=self._clock(), began_s=self._clock())
@@ -100,11 +121,10 @@ class GuardWatch(Watcher):
     def _watch(self) -> None:
         while not self._stopped.is_set():
             self._greet()
+            self._rest()
             heard = {one.client: one for one in self.kept if one.client}
-            if not heard:
-                self._stopped.wait(HEAR_S)
-            else:
-                for ready in select.select(list(heard), [], [], HEAR_S)[0]:
+            if heard:
+                for ready in select.select(list(heard), [], [], HEAR_S if self._awaited else 0.0)[0]:
                     self._read(heard[ready])
             for one in self.kept:
                 self._keep_up(one)
@@ -115,6 +135,16 @@ class GuardWatch(Watcher):
                 one.client.close()
                 one.client = None
         self._show_nodes()
+
+    def _rest(self) -> None:
+        """Each waking costs more than a line's reading: unless somebody waits for one, they are taken a few at a time."""
+        if self._stopped.is_set():
+            return
+        if not self._awaited:
+            self._wanted.wait(REST_S)
+            self._wanted.clear()
+        elif not any(one.client for one in self.kept):
+            self._stopped.wait(HEAR_S)
 
     def _show_nodes(self) -> None:
         self._shown_s = self._clock()

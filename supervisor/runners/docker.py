@@ -1,7 +1,8 @@
 """Ranks as containers of one Docker daemon, found again by their labels and nothing else.
 
-State comes from polling ``inspect``: the API's ``wait`` blocks without end over a connection that has died. Ranks belong to the
-daemon, so a supervisor's end ends none of them. While the daemon does not answer, a rank counts as running: it may well be.
+State comes from ``inspect`` alone: at once when the API's ``wait`` says that something happened, and every few seconds, since a
+``wait`` over a connection that has died says nothing. Ranks belong to the daemon, so a supervisor's end ends none of them. While
+the daemon does not answer, a rank counts as running: it may well be.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from build.facts import container_end
 from build.image.assemble import Archive, read_archive
 from build.image.docker_api import Answer, Api, DaemonUnreachable
 from build.image.load import Daemon, load
+from supervisor.runners.docker_ends import DockerEnds
 from supervisor.runners.docker_log import CHUNK_BYTES, Cursor, Follower, LogStream, messages, parse_cursor, take, texts, unread
 from supervisor.runners.docker_spec import LAUNCH, PROJECT, Options, create_body, leftover, owner_of
 from supervisor.runners.protocol import Leftover, LogChunk, Owner, RankExit, RankHandle, RankSpec, StartRefused
 
-POLL_S = 0.1
+LOOK_EVERY_S = 2.0  # at a rank of which nothing is told
 READERS = 4  # of one running rank's log at a time, each at its own place
 NOT_FOUND = 404
 READ_S = 30.0  # silence after which a read of what is already written counts as broken
@@ -68,6 +70,8 @@ class DockerRunner:
         self._options = options or Options()
         self._ended: dict[str, RankExit] = {}
         self._followers: dict[str, list[Follower]] = {}
+        self._looked_s: dict[str, float] = {}
+        self._ends = DockerEnds(api)
         self._lock = threading.Lock()
 
     def start(self, spec: RankSpec) -> RankHandle:
@@ -98,14 +102,27 @@ class DockerRunner:
         return ended
 
     def wait(self, handles: Sequence[RankHandle], timeout_s: float) -> tuple[RankExit, ...]:
-        """Those that ended, looked at every tenth of a second."""
+        """Those that ended. An end is told by the daemon; each rank is looked at now and then all the same."""
         end = time.monotonic() + timeout_s
         while True:
-            ended = tuple(found for found in map(self.poll, handles) if found)
+            ended = tuple(found for found in map(self._look, handles) if found)
             left_s = end - time.monotonic()
             if ended or left_s <= 0:
                 return ended
-            time.sleep(min(POLL_S, left_s))
+            self._ends.wait([handle.key for handle in handles], min(left_s, LOOK_EVERY_S))
+
+    def _look(self, handle: RankHandle) -> RankExit | None:
+        """As :meth:`poll`, but only where there may be news."""
+        now_s, told = time.monotonic(), handle.key in self._ends.told()
+        with self._lock:
+            known = self._ended.get(handle.key)
+            if known is None and not told and now_s - self._looked_s.get(handle.key, -LOOK_EVERY_S) < LOOK_EVERY_S:
+                return None
+            self._looked_s[handle.key] = now_s
+        found = known or self.poll(handle)
+        if told and found is None:
+            self._ends.forget(handle.key)  # the daemon told of an end and does not know of it now: watch anew
+        return found
 
     def terminate(self, handle: RankHandle) -> None:
         """SIGTERM to the container's first process."""
@@ -167,9 +184,11 @@ class DockerRunner:
             raise LaunchFailed(f"{handle} still runs: it must end before it is removed")
         self._unfollow(handle.key)
         self._remove(handle.key)
+        self._ends.forget(handle.key)
 
     def close(self) -> None:
-        """Stop following; the ranks go on."""
+        """Stop following and watching; the ranks go on."""
+        self._ends.close()
         with self._lock:
             keys = list(self._followers)
         for key in keys:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from build.errors import LaunchFailed, TwinfoldError
 from supervisor.runners.protocol import Leftover, LogChunk, RankExit, RankHandle, RankSpec, Runner
 
-LOOK_S = 0.5  # a watch asks for its node's ends for so long at a time
+LOOK_S = 1.0  # a watch asks for its node's ends for so long at a time
 IDLE_S = 5.0  # after which a watch that nobody waits on rests
 
 

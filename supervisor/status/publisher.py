@@ -1,8 +1,12 @@
-"""Publishes the board as metrics and status, once a second and soon after each step of the machine; notices newer generations."""
+"""Publishes the board as metrics and status: soon after each step of the machine, when somebody asks, else every few seconds.
+
+Notices newer generations too.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +15,15 @@ from metrics.exporter import Exporter
 from metrics.readings import Snapshot
 from supervisor.gang.board import Board
 from supervisor.gang.watchers import Watcher
+from supervisor.reload.watch import stamp
 from supervisor.status.built import built
 from supervisor.status.snapshot import snapshot
 from supervisor.status.tally import Tally
-from supervisor.status.view import View
+from supervisor.status.view import Serving
 
-PERIOD_S = 0.25
-QUIET = 4  # periods without a step of the machine after which the figures alone are published
-GENERATION_EVERY = 20  # periods
+PERIOD_S = 5.0  # without a step of the machine only figures change, and each publishing costs milliseconds
+LEAST_S = 0.25  # between two publishings, however fast the machine steps
+STORE_EVERY_S = 60.0  # what is read there changes with a build, which is noticed at once, and with `doit verify`
 
 
 class Publisher(Watcher):
@@ -27,8 +32,11 @@ class Publisher(Watcher):
     def __init__(self, board: Board, exporter: Exporter, state_dir: Path) -> None:
         super().__init__("publisher")
         self._board, self._exporter, self._state_dir = board, exporter, state_dir
+        exporter.renew_by(self._publish)
         self._tally = Tally()
         self._publishing = threading.Lock()
+        self._store_seen: tuple[object, ...] = ()
+        self._store_s = 0.0
 
     def status(self) -> dict[str, Any]:
         """The status as of now."""
@@ -42,27 +50,31 @@ class Publisher(Watcher):
             self._exporter.publish(taken)
             return taken
 
+    def stop(self) -> None:
+        """End soon."""
+        super().stop()
+        self._board.stepped.set()
+
     def _watch(self) -> None:
-        periods, shown = 0, None
-        while not self._stopped.wait(PERIOD_S):
-            if periods % GENERATION_EVERY == 0:
-                self._look_at_the_store()
-            state = self._board.state
-            if state is not shown or periods % QUIET == 0:
-                shown = state
-                self._publish()
-            periods += 1
+        while not self._stopped.wait(LEAST_S):
+            self._board.stepped.wait(PERIOD_S - LEAST_S)
+            self._board.stepped.clear()
+            self._look_at_the_store()
+            self._publish()
 
     def _look_at_the_store(self) -> None:
-        view = self._board.view()
-        self._board.set_newer(newer_generation(view, self._state_dir))
-        if view.serving is not None:
-            self._board.set_built(built(self._state_dir, self._state_dir / "store", view.serving.bundle_entry))
+        serving, now_s = self._board.serving, time.monotonic()
+        if serving is None:
+            return
+        seen = (stamp(generations.current_link(self._state_dir, serving.target)), serving.bundle_entry)
+        if seen == self._store_seen and now_s - self._store_s < STORE_EVERY_S:
+            return
+        self._store_seen, self._store_s = seen, now_s
+        self._board.set_newer(newer_generation(serving, self._state_dir))
+        self._board.set_built(built(self._state_dir, self._state_dir / "store", serving.bundle_entry))
 
 
-def newer_generation(view: View, state_dir: Path) -> int | None:
+def newer_generation(serving: Serving, state_dir: Path) -> int | None:
     """The number of the generation that a restart would take, where the gang serves another."""
-    if view.serving is None:
-        return None
-    waiting = generations.chosen_or_none(state_dir, view.serving.target, view.serving.bundle.variant)
-    return waiting.number if waiting and waiting.bundle_entry != view.serving.bundle_entry else None
+    waiting = generations.chosen_or_none(state_dir, serving.target, serving.bundle.variant)
+    return waiting.number if waiting and waiting.bundle_entry != serving.bundle_entry else None

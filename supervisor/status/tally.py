@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from metrics import catalog
 from metrics.catalog import Metric
+from supervisor.engine.promtext import Family
 from supervisor.engine.readings import EngineReading
 from supervisor.status.counters import Rate, Total
 from supervisor.status.kept import Kept, keep
@@ -36,6 +37,7 @@ class Tally:
     rates: Mapping[Metric, Rate] = field(default_factory=lambda: MappingProxyType({}))
     slopes: Mapping[str, Rate] = field(default_factory=lambda: MappingProxyType({}))
     families: Mapping[str, Kept] = field(default_factory=lambda: MappingProxyType({}))  # the engine's own, by name
+    told: tuple[int, tuple[Family, ...]] = (0, ())  # the last view's launch and families
 
     def take(self, view: View) -> Tally:
         """With one more view, no older than the last."""
@@ -52,8 +54,10 @@ class Tally:
             if raw is not None:
                 totals[metric] = totals.get(metric, Total()).advance(engine.launch, raw)
                 rates[metric] = rates.get(metric, Rate()).observe(engine.at_s, totals[metric].value)
-        families = keep(self.families, (*engine.reading.histograms, *engine.reading.other), engine.launch)
-        return replace(self, totals=MappingProxyType(totals), rates=MappingProxyType(rates), families=families)
+        told = (engine.launch, (*engine.reading.histograms, *engine.reading.other))
+        # families are read more seldom than the totals: mostly they are those of the last time
+        families = self.families if told == self.told else keep(self.families, told[1], engine.launch)
+        return replace(self, totals=MappingProxyType(totals), rates=MappingProxyType(rates), families=families, told=told)
 
     def _slope(self, memory: NodeMemory) -> Rate:
         before = self.slopes.get(memory.node, Rate(SLOPE_WINDOW_S))

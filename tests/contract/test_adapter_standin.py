@@ -19,8 +19,9 @@ from build.bundle import Bundle, from_json
 from build.store import generations
 from supervisor.engine.contract import RankPaths, gang_commands, parity
 from supervisor.engine.facts import Done, Fact, Followed, MemoryLine, RankLoaded, Ready, StartFailure
+from supervisor.engine.line import Endpoint, ProbeFailed
 from supervisor.engine.log import LogReader, logged
-from supervisor.engine.probes import Endpoint, ProbeFailed, chat, get_models, question, read, smoke, tiny_generation
+from supervisor.engine.probes import chat, get_models, question, read, smoke, tiny_generation
 from supervisor.engine.validate import validate
 from supervisor.settings import Serve
 from tests.testing.demo import built_store

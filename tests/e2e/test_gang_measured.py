@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from build.units import MIB
 from tests.testing.demo import demo_state
 from tests.testing.memory_group import MemoryGroup, NoGroups
-from tests.testing.supervised import Supervised
+from tests.testing.supervised import Supervised, until
 
 pytestmark = pytest.mark.timeout(600)
 CONTEXT = 4096
@@ -58,6 +59,10 @@ def test_the_plan_of_a_bundle_that_was_served_is_made_of_what_it_took(group: Mem
             if status != 200:
                 assert answer["error"]["code"] == "context_length_exceeded"
                 break
+        full_s = time.monotonic()
+        until(
+            "a sample of the full context", lambda: time.monotonic() - gang.status()["memory"][0]["sample_age_s"] > full_s + 0.5
+        )
         assert gang.command("stop").returncode == 0
         assert gang.ended() == 0
 

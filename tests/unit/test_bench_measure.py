@@ -18,7 +18,8 @@ from supervisor.bench.plan import Decode, Options, Prefill, plan
 from supervisor.bench.readings import Measured
 from supervisor.bench.report import Subject, report
 from supervisor.bench.table import as_text
-from supervisor.engine.probes import ProbeFailed, endpoint
+from supervisor.engine.line import ProbeFailed
+from supervisor.engine.probes import endpoint
 from supervisor.engine.streams import Streamed
 from tests.testing.api import JSON, Api, serving, streamed
 from tests.testing.checkout import CHECKOUT

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.engine.promtext import Family, parse
-from supervisor.engine.readings import EngineReading, read_engine
+from supervisor.engine.readings import EngineReading, families_tell_enough, health_tells_enough, read_engine, read_families
 
 COLON_HEALTH = {
     "status": "ok",
@@ -74,7 +74,8 @@ tensorfold_decode_seconds_total{model="m"} 3.5
 
 
 def read(health: object, metrics: str | None) -> EngineReading:
-    return read_engine(None if health is None else json.dumps(health).encode(), None if metrics is None else metrics.encode())
+    families = read_families(metrics.encode()) if metrics is not None else ()
+    return read_engine(None if health is None else json.dumps(health).encode(), families)
 
 
 def test_the_build_with_colons_is_read_with_its_live_tokens() -> None:
@@ -105,6 +106,20 @@ def test_the_build_with_underscores_is_read_with_its_live_totals_from_health() -
         "tensorfold_engine_fatal",
         "tensorfold_requests_stalled",
     }
+
+
+def test_families_of_some_seconds_ago_add_what_does_not_move_while_requests_run() -> None:
+    assert health_tells_enough(json.dumps(UNDERSCORE_HEALTH).encode())
+    assert not health_tells_enough(json.dumps(COLON_HEALTH).encode())
+    assert not health_tells_enough(b'{"status":"ok"}')
+    assert families_tell_enough(read_families(COLON_METRICS.encode()))
+    assert not families_tell_enough(read_families(UNDERSCORE_METRICS.encode()))
+    old = read_families(UNDERSCORE_METRICS.replace('inflight{model="m"} 1', 'inflight{model="m"} 4').encode())
+    later = {**UNDERSCORE_HEALTH, "completion_tokens_total": 400, "inflight": 2, "streams": None}
+    got = read_engine(json.dumps(later).encode(), old, old=True)
+    assert (got.running, got.generated_tokens_live, got.prompt_tokens) == (2, 400.0, 70.0)
+    assert (got.cached_tokens, got.fatal) == (16.0, False)
+    assert "tensorfold_requests_stalled" in {family.name for family in got.other}
 
 
 def test_without_live_totals_the_reading_says_that_it_moves_at_the_end_only() -> None:
@@ -161,7 +176,7 @@ def test_the_reader_agrees_with_the_reference_parser() -> None:
 @given(st.text(max_size=120), st.binary(max_size=120))
 def test_junk_is_read_as_if_it_were_not_there(text: str, junk: bytes) -> None:
     assert all(isinstance(family, Family) for family in parse(text))
-    read_engine(junk, junk)
+    read_engine(junk, read_families(junk))
 
 
 @given(
@@ -171,4 +186,4 @@ def test_junk_is_read_as_if_it_were_not_there(text: str, junk: bytes) -> None:
     )
 )
 def test_any_health_object_is_read_without_an_error(health: dict[str, object]) -> None:
-    read_engine(json.dumps(health).encode(), None)
+    read_engine(json.dumps(health).encode())

@@ -214,18 +214,20 @@ def test_the_pages_curves_are_there_at_once(exporter: Exporter) -> None:
     ]
 
 
-def test_what_was_asked_for_is_rendered_at_the_next_publishing_and_not_by_who_asks(
-    exporter: Exporter, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_asks_gets_figures_that_are_at_most_a_second_old(exporter: Exporter, clock: Clock) -> None:
+    made = []
+    exporter.renew_by(lambda: made.append(clock.now_s) or exporter.publish(snapshot(tokens(7))))
     exporter.publish(snapshot(tokens(1)))
     assert "} 1.0" in get(exporter, "/metrics")[2]
     clock.now_s += 1.0
-    exporter.publish(snapshot(tokens(2)))
-    monkeypatch.setattr(exposition, "render", lambda *_: pytest.fail("rendered for who asks"))
-    assert "} 2.0" in get(exporter, "/metrics")[2]
+    assert "} 7.0" in get(exporter, "/metrics")[2]
+    clock.now_s += 0.5
+    get(exporter, "/metrics")
+    get(exporter, "/readyz")
+    assert made == [clock.now_s - 0.5]
 
 
-def test_bytes_of_a_publisher_that_has_stopped_are_made_anew(exporter: Exporter, clock: Clock) -> None:
+def test_a_publisher_that_makes_nothing_new_is_seen_by_the_age(exporter: Exporter, clock: Clock) -> None:
     exporter.publish(snapshot(tokens(1)))
     get(exporter, "/metrics")
     clock.now_s += 5.0

@@ -152,17 +152,18 @@ def test_what_is_kept_is_read_back() -> None:
 def test_a_meter_takes_the_fullest_time_and_leaves_out_a_short_dip_of_somebody_elses() -> None:
     meter = Meter({"head": 100})
     for available in (90, 70, 60, 60):
-        meter.sample("head", available)
+        meter.sample("head", available, 1.0)
     assert meter.took("head") is None, "it does not serve yet"
     meter.loaded()
-    meter.sample("head", 58)
-    meter.fill(0.5)
+    meter.sample("head", 58, 2.0)
+    meter.fill(0.5, 3.0)
+    meter.sample("head", 58, 2.9)  # told late
     for available in (40, 40, 5, 40):
-        meter.sample("head", available)
+        meter.sample("head", available, 3.0)
     assert meter.took("head") == (40, 60, 95, 0.5)
-    meter.fill(0.1)
-    meter.sample("head", 55)
-    meter.end()
-    meter.sample("head", 99)
-    meter.sample("elsewhere", 1)
+    meter.fill(0.1, 4.0)
+    meter.sample("head", 55, 4.0)
+    meter.end(5.0)
+    meter.sample("head", 99, 5.1)
+    meter.sample("elsewhere", 1, 4.0)
     assert meter.took("head") == (40, 60, 95, 0.5)

@@ -5,15 +5,16 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from build.errors import UsageError
+from supervisor.engine.line import Endpoint, Line, ProbeFailed
 from supervisor.engine.probes import (
     MORE_TOKENS,
-    Endpoint,
-    ProbeFailed,
+    Reader,
     chat,
     endpoint,
     get_health,
@@ -196,3 +197,70 @@ def test_a_tiny_generation_asks_for_one_token() -> None:
     with serving({CHAT: lambda _: completion("OK", "length")}) as api:
         assert tiny_generation(endpoint(api.url), "m", 5).healthy
         assert api.asked[0][2]["max_tokens"] == 1
+
+
+def keeps(answers: int, seen: list[int]) -> Callable[[socket.socket, threading.Event], None]:
+    """Answers so many requests over one connection, then closes it without a word."""
+
+    def behave(connection: socket.socket, _ended: threading.Event) -> None:
+        seen.append(0)
+        for _ in range(answers):
+            if not connection.recv(65536):
+                return
+            seen[-1] += 1
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    return behave
+
+
+def test_a_line_keeps_its_connection_and_opens_one_that_was_closed_anew() -> None:
+    seen: list[int] = []
+    with raw_server(keeps(3, seen)) as url, Line(endpoint(url)) as line:
+        for _ in range(7):
+            assert line.get("/health", PATIENCE_S).body == b"{}"
+    assert seen == [3, 3, 1]
+
+
+def test_a_kept_connection_holds_nobody_past_the_deadline() -> None:
+    def behave(connection: socket.socket, ended: threading.Event) -> None:
+        keeps(1, [])(connection, ended)
+        ended.wait(60)
+
+    with raw_server(behave) as url, Line(endpoint(url)) as line:
+        line.get("/health", PATIENCE_S)
+        began = time.monotonic()
+        with pytest.raises(ProbeFailed) as caught:
+            line.get("/health", 0.3)
+    assert (caught.value.kind, time.monotonic() - began < PATIENCE_S) == ("timeout", True)
+
+
+def test_long_metrics_are_asked_for_seldom_where_health_tells_enough() -> None:
+    now_s = 0.0
+    health = {"inflight": 1, "completion_tokens_total": 5, "prompt_tokens_total": 7}
+    routes = {
+        "/health": lambda _: (200, JSON, json.dumps(health).encode()),
+        "/metrics": lambda _: (200, "text/plain", b"tensorfold_errors_total 3"),
+    }
+    with serving(routes) as api, Reader(endpoint(api.url), lambda: now_s) as reader:
+        for now_s in (0.0, 1.0, 2.0, 5.0):  # noqa: B007 - read by the clock
+            found = reader.read(PATIENCE_S)
+            assert (found.running, found.generated_tokens_live, found.other[0].points[0].value) == (1, 5.0, 3.0)
+        assert [path for path, *_ in api.asked].count("/metrics") == 2
+        health.pop("inflight")
+        reader.read(PATIENCE_S)
+        assert api.asked[-1][0] == "/metrics"
+
+
+def test_health_is_asked_for_seldom_where_metrics_tell_enough() -> None:
+    now_s = 0.0
+    told = b"tensorfold:requests_running 1\ntensorfold:generation_tokens_running 4\ntensorfold:prompt_tokens_total 7\n"
+    routes = {"/health": lambda _: (200, JSON, b'{"live":{"waiting":2}}'), "/metrics": lambda _: (200, "text/plain", told)}
+    with serving(routes) as api, Reader(endpoint(api.url), lambda: now_s) as reader:
+        for now_s in (0.0, 1.0, 2.0, 5.0):  # noqa: B007 - read by the clock
+            found = reader.read(PATIENCE_S)
+            assert (found.running, found.waiting, found.prompt_tokens) == (1, 2, 7.0)
+        assert [path for path, *_ in api.asked] == ["/health", "/metrics", "/metrics", "/metrics", "/health", "/metrics"]
+        routes["/metrics"] = lambda _: (500, "text/plain", b"")
+        now_s = 6.0
+        assert reader.read(PATIENCE_S).waiting == 2
+        assert [path for path, *_ in api.asked][-2:] == ["/metrics", "/health"]

@@ -1,0 +1,72 @@
+"""Waits for the ends of containers with one open request each, so that nobody has to ask the daemon again and again."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Collection, Iterable
+
+from build.errors import Refused
+from build.image.docker_api import Api
+
+WAIT_S = 60.0  # of one request: a connection that died without a word is not trusted for longer
+AGAIN_S = 1.0
+GONE = 404
+
+
+class DockerEnds:
+    """Tells that something happened to a container, never what: ``inspect`` says that. Thread-safe.
+
+    The API's ``wait`` may hang for ever, so whoever uses this looks by himself now and then.
+    """
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._changed = threading.Condition()
+        self._watched: set[str] = set()
+        self._told: set[str] = set()
+
+    def told(self) -> Collection[str]:
+        """Containers that have ended, or are gone, since they are watched."""
+        with self._changed:
+            return frozenset(self._told)
+
+    def wait(self, keys: Iterable[str], timeout_s: float) -> None:
+        """Until one of these has been told of, which ones are watched from now on, or the time is over."""
+        keys = frozenset(keys)
+        with self._changed:
+            fresh = keys - self._watched - self._told
+            self._watched |= fresh
+        for key in fresh:
+            threading.Thread(target=self._watch, args=(key,), name="container end", daemon=True).start()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._told.isdisjoint(keys), timeout_s)
+
+    def forget(self, key: str) -> None:
+        """Watch it no more. A request that waits for it yet ends with its container, or after a minute."""
+        with self._changed:
+            self._watched.discard(key)
+            self._told.discard(key)
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        with self._changed:
+            self._watched.clear()
+
+    def _watch(self, key: str) -> None:
+        while True:
+            began_s = time.monotonic()
+            with contextlib.suppress(Refused):  # no answer in time, or a daemon that has gone
+                answer = self._api.post(f"/containers/{key}/wait", {"condition": "not-running"}, timeout_s=WAIT_S)
+                if answer.status in (200, GONE):
+                    break
+            with self._changed:
+                if key not in self._watched:
+                    return
+            time.sleep(max(0.0, AGAIN_S - (time.monotonic() - began_s)))
+        with self._changed:
+            if key in self._watched:
+                self._watched.discard(key)
+                self._told.add(key)
+                self._changed.notify_all()

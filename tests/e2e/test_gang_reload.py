@@ -91,8 +91,8 @@ def test_a_restart_takes_what_waits_the_floor_and_the_launch_time_among_it(gang:
     assert gang.status()["memory"][0]["floor_bytes"] == 1 << 28
     done = gang.command("restart")
     assert done.returncode == 0, done.stderr
-    status = gang.wait_state("serving", launch=2)
-    assert status["memory"][0]["floor_bytes"] == 1 << 29
+    gang.wait_state("serving", launch=2)
+    until("a sample against the new floor", lambda: gang.status()["memory"][0]["floor_bytes"] == 1 << 29)
     assert status["reload"] == {"refused": "", "waiting": []}
 
 

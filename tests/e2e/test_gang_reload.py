@@ -93,7 +93,7 @@ def test_a_restart_takes_what_waits_the_floor_and_the_launch_time_among_it(gang:
     assert done.returncode == 0, done.stderr
     gang.wait_state("serving", launch=2)
     until("a sample against the new floor", lambda: gang.status()["memory"][0]["floor_bytes"] == 1 << 29)
-    assert status["reload"] == {"refused": "", "waiting": []}
+    assert gang.status()["reload"] == {"refused": "", "waiting": []}
 
 
 def test_reload_restart_relaunches_by_itself(gang: Reloaded) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -82,6 +83,10 @@ class Bench:
             for number, one in enumerate(alone):
                 other = self._digest(beside[number]) if beside else ""
                 self.measured.compared.append(Compared(f"{kind}-{number + 1}", self._digest(one), other))
+        for step in [step for step in self._plan.steps if isinstance(step, Prefill)][:1]:
+            self._say(f"warm-up: {step}")
+            with contextlib.suppress(TooLong):  # told when its turn comes
+                self._prefill(step, "first")
 
     def _digest(self, one: Timing) -> str:
         return one.token_sha if self.measured.by == "token_sha" else one.text_sha
@@ -116,7 +121,7 @@ class Bench:
             return self._group(texts)
         return tuple(self._one(text, self._plan.options.reply_tokens) for text in texts)
 
-    def _prefill(self, step: Prefill, number: int) -> tuple[Timing, ...]:
+    def _prefill(self, step: Prefill, number: int | str) -> tuple[Timing, ...]:
         text = prefill_prompt(f"{self._mark}.{number}.{step.tokens}", self._ruler.characters(step.tokens))
         found = self._one(text, 1, words=False)
         self._ruler = self._ruler.met(len(text), found.prompt_tokens)

@@ -75,7 +75,7 @@ def test_no_timed_prompt_was_asked_before() -> None:
     _, api = measure(good)
     asked = [body["messages"][0]["content"] for _, _, body in api.asked]
     timed = [text for text in asked if text.startswith("[mark")]
-    assert len({text[:40] for text in timed}) == len(timed) == 2 + 2 * (4 * 2 + 2)
+    assert len({text[:40] for text in timed}) == len(timed) == 3 + 2 * (4 * 2 + 2)
 
 
 def test_the_table_names_figures_of_both_and_what_was_left_out() -> None:
@@ -216,9 +216,9 @@ class Slow:
 @pytest.mark.parametrize(
     ("limit_s", "runs", "why"),
     [
-        (15.0, (2, 0), "the time limit of 15 s came"),  # a prompt four times as long is expected to take more than is left
-        (40.0, (2, 1), "the time limit of 40 s came: run 2 of 2 and on"),
-        (80.0, (2, 2), ""),
+        (19.0, (2, 0), "the time limit of 19 s came"),  # a prompt four times as long is expected to take more than is left
+        (44.0, (2, 1), "the time limit of 44 s came: run 2 of 2 and on"),
+        (84.0, (2, 2), ""),
     ],
 )
 def test_nothing_begins_that_would_not_end_within_the_limit(limit_s: float, runs: tuple[int, int], why: str) -> None:

@@ -75,8 +75,8 @@ def _options(args: Namespace, one: Configuration) -> Options:
     )
 
 
-def _served(where: Endpoint, wanted: str, gang: Mapping[str, Any]) -> tuple[str, int]:
-    """The model to ask for and the context it is served with; the endpoint's first model where none is named."""
+def _served(where: Endpoint, wanted: str, gang: Mapping[str, Any]) -> tuple[str, int | None]:
+    """The model to ask for and the context it is served with. The first model where none is named; None where none says."""
     answer = get(where, "/v1/models", LOOK_S)
     if answer.status in {401, 403}:
         raise UsageError(f"{where.base_url} does not take the API key: api_key_file names the file with the right one")
@@ -88,11 +88,7 @@ def _served(where: Endpoint, wanted: str, gang: Mapping[str, Any]) -> tuple[str,
     if row is None:
         raise UsageError(f"--model {model}: {where.base_url} serves " + ", ".join(str(row["id"]) for row in rows))
     context = gang.get("context_tokens") or row.get("context_length") or row.get("max_model_len")
-    if not isinstance(context, int):
-        raise TwinfoldError(
-            f"{where.base_url} does not say the context of {model} (context_length or max_model_len in /v1/models)"
-        )
-    return model, context
+    return model, context if isinstance(context, int) else None
 
 
 def _rows(body: bytes) -> list[dict[str, Any]]:

@@ -66,9 +66,12 @@ class Plan:
     left_out: tuple[LeftOut, ...]
 
 
-def plan(options: Options, context_tokens: int) -> Plan:
-    """What is measured where ``context_tokens`` are served. The longest prompt that fits stands in for those that do not."""
-    most = int(context_tokens * FIT) - 1
+def plan(options: Options, context_tokens: int | None) -> Plan:
+    """What is measured where ``context_tokens`` are served. The longest prompt that fits stands in for those that do not.
+
+    None is a context that nobody tells: every length is tried, and the endpoint refuses what it has no room for.
+    """
+    most = max(options.lengths) if context_tokens is None else int(context_tokens * FIT) - 1
     fit = [length for length in options.lengths if length <= most]
     rest = [length for length in options.lengths if length > most]
     stands_in = _rounded(most)

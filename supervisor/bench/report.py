@@ -24,12 +24,13 @@ TOKENS = "the endpoint's own usage"
 @dataclass(frozen=True, slots=True)
 class Subject:
     """What was measured. ``gang`` is what the supervisor says of its own gang: target, generation, bundle, variant, launch_id;
-    empty for another endpoint. ``others`` counts requests of others that were seen at the start, None where nothing says so.
+    empty for another endpoint. ``context_tokens`` and ``others``, requests of others that were seen at the start, are None
+    where nothing says so.
     """
 
     url: str
     model: str
-    context_tokens: int
+    context_tokens: int | None
     gang: Mapping[str, Any]
     others: int | None = None
     began_unix_s: float = 0.0

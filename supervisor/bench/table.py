@@ -32,7 +32,7 @@ def _head(report: Report) -> list[str]:
     of = f"; target {gang['target']}, generation {gang['generation']}, {gang['bundle']}" if gang else ""
     runs = f"{report['runs']} run{'s' * (report['runs'] > 1)}"
     return [
-        f"{report['model']} at {report['url']}, context {report['context_tokens']}{of}",
+        f"{report['model']} at {report['url']}, context {report['context_tokens'] or 'unknown'}{of}",
         f"{runs} in {report['took_s']:.0f} s, replies up to {report['reply_tokens']} tokens, greedy, thinking off",
         "times in ms, at the client: TTFT to the first token, TPOT per token after it, ITL between events with tokens",
     ]

@@ -35,6 +35,12 @@ def test_a_small_window_is_measured_as_far_as_it_goes() -> None:
     assert lengths(1024) == [960]
 
 
+def test_a_context_that_nobody_tells_leaves_nothing_out() -> None:
+    made = plan(Options(4), None)
+    assert [step.tokens for step in made.steps if isinstance(step, Prefill)] == list(LENGTHS)
+    assert made.left_out == ()
+
+
 def test_one_stream_is_measured_once() -> None:
     assert sum(isinstance(step, Decode) for step in plan(Options(1), 1 << 20).steps) == 2
 

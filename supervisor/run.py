@@ -147,7 +147,7 @@ class Supervisor:
         """Adopt or remove what an earlier supervisor left."""
         one = blueprint(self._configuration)
         found = self._runner.leftovers()
-        for line in leftovers.beside(found, self._owner):
+        for line in leftovers.beside(found, self._owner, self._owner.folder):
             self._voice.say(line, "warning")
         decision = leftovers.decide(leftovers.ours(found, self._owner), one.spec_hash)
         for left in (gone for gone in decision.remove if gone.alive and gone.changed):
@@ -196,19 +196,19 @@ class Supervisor:
         """The current launch's ranks, started so far."""
         return self._gang.handles
 
-    def relaunch_from(self, sources: Sources, one: Configuration) -> None:
-        """The same, with settings read from these sources from now on."""
-        with self.changing:
-            self._sources = sources
-            self.relaunch(one)
-        self._reloads.consider()
-
     def relaunch(self, one: Configuration) -> None:
         """Replace the gang; all settings count."""
         self.make_key(one)
         self.take(one)
         self._rungs.reset()
         self.post(RestartAsked(time.monotonic()))
+
+    def relaunch_from(self, sources: Sources, one: Configuration) -> None:
+        """The same, with settings read from these sources from now on."""
+        with self.changing:
+            self._sources = sources
+            self.relaunch(one)
+        self._reloads.consider()
 
     def make_key(self, one: Configuration) -> None:
         """Make the API's key where one is to be had and is not there yet, and say where."""

@@ -33,7 +33,6 @@ class Gpu:
 class ComputeApp:
     """A process that computes on a GPU."""
 
-    gpu_uuid: str
     pid: int
     name: str
     used_bytes: int | None
@@ -56,7 +55,7 @@ def gpus(text: str) -> tuple[Gpu, ...]:
 def compute_apps(text: str) -> tuple[ComputeApp, ...]:
     """Read ``--query-compute-apps=gpu_uuid,pid,process_name,used_memory --format=csv``."""
     return tuple(
-        ComputeApp(row.get("gpu_uuid", ""), int(row["pid"]), row.get("process_name", ""), _mib(row.get("used_gpu_memory")))
+        ComputeApp(int(row["pid"]), row.get("process_name", ""), _mib(row.get("used_gpu_memory")))
         for row in _rows(text)
         if row.get("pid", "").isdecimal()
     )

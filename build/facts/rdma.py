@@ -34,7 +34,6 @@ class RdmaDevice:
     name: str
     pci: str
     state: str
-    link_layer: str
     rate: str
     gids: tuple[Gid, ...]
 
@@ -112,7 +111,7 @@ def _device(name: str, table: Mapping[str, str]) -> RdmaDevice:
     )
     pci = table.get("device", "").rstrip("/").rpartition("/")[2]
     used = tuple(gid for gid in gids if gid.version)  # an empty entry has no readable type
-    return RdmaDevice(name, pci, port.get("state", ""), port.get("link_layer", ""), port.get("rate", ""), used)
+    return RdmaDevice(name, pci, port.get("state", ""), port.get("rate", ""), used)
 
 
 def _domain(name: str) -> int:

@@ -23,7 +23,6 @@ class System:
     memlock: str
     ids: str
     store: str
-    time_begin_s: float | None
     time_end_s: float | None
     mount_nfs: bool | None
 
@@ -46,7 +45,6 @@ def system(text: str, end: str = "") -> System:
         memlock=said.get("memlock", ""),
         ids=said.get("ids", ""),
         store=said.get("store", ""),
-        time_begin_s=_number(said.get("time", "")),
         time_end_s=_number(end),
         mount_nfs={"yes": True, "no": False}.get(said.get("mount_nfs", "")),
     )

@@ -38,7 +38,7 @@ def survey(one: Configuration, fleet: Fleet) -> Found:
     from supervisor.gang import identity, leftovers
 
     found, owner = fleet.survey(), identity.read(one.state_dir)
-    for line in leftovers.beside(found.leftovers, owner):
+    for line in leftovers.beside(found.leftovers, owner, identity.place(one.state_dir)):
         print(f"warning: {line}", file=sys.stderr)
     return replace(found, leftovers=leftovers.ours(found.leftovers, owner))
 

@@ -32,7 +32,7 @@ PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 s() { n=$1; shift; { timeout "$limit" "$@" 2>&1 </dev/null; printf '\n@@%s' "$?"; } | base64 -w 900 | sed -u "s/^/$n /"; }
 q() { n=$1; shift; printf '\n@@@%s\n' "$n"; "$@" 2>&1 </dev/null; printf '\n@@%s' "$?"; }
 system() {
-  read -r h </proc/sys/kernel/hostname; echo "hostname $h"; echo "time $(date +%s.%N)"
+  read -r h </proc/sys/kernel/hostname; echo "hostname $h"
   set -- $(uname -rm); echo "kernel $1"; echo "machine $2"; echo "user $(id -un)"
   echo "ids $(id -u):$(id -g)"; echo "store $(readlink -m -- "$store")"; echo "home $HOME"
   c=; read -r c 2>/dev/null <"$proc/cmdline"; echo "cmdline $c"
@@ -44,7 +44,7 @@ ways() { for p in $peers; do ip -j route get "$p" 2>/dev/null; done; }
 infiniband() { cd "$sys/class/infiniband" 2>/dev/null || return 0
   for d in *; do [ -d "$d" ] || continue
     l=$(readlink "$d/device") && echo "/sys/class/infiniband/$d/device -> $l"
-    (cd "$d/ports/1" && grep -s "" link_layer state phys_state rate gids/* gid_attrs/types/* gid_attrs/ndevs/* |
+    (cd "$d/ports/1" && grep -s "" state phys_state rate gids/* gid_attrs/types/* gid_attrs/ndevs/* |
       grep -v ":0000:0000:0000:0000:0000:0000:0000:0000\$" | sed "s|^|/sys/class/infiniband/$d/ports/1/|")
   done; }
 { q system.txt system; q meminfo cat "$proc/meminfo"; q ip-addr.json ip -j addr; q ip-route.jsonl ways

@@ -31,7 +31,12 @@ def read(state_dir: Path) -> Owner | None:
         raise Refused(f"{file} cannot be read: {error.strerror}") from None
     if not _ID.fullmatch(found):
         raise Refused(f"{file} is no id (16 hex digits): remove it, and stop by hand what an earlier supervisor left in Docker")
-    return Owner(found, f"{platform.node()}:{state_dir}")
+    return Owner(found, place(state_dir))
+
+
+def place(state_dir: Path) -> str:
+    """Where it lies, for people: host and path."""
+    return f"{platform.node()}:{state_dir}"
 
 
 def own(state_dir: Path) -> Owner:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from build.errors import GaveUp
 from supervisor.gang import logs
 from supervisor.guard.spec import ended_by_guard
+from supervisor.runners.docker_owner import SHOWN_HEX
 from supervisor.runners.protocol import Leftover, Owner, RankExit, RankHandle, Runner, wait_until_ended
 
 KILL_S = 10.0
@@ -35,16 +36,27 @@ def ours(found: Sequence[Leftover], owner: Owner | None) -> tuple[Leftover, ...]
     return tuple(one for one in found if one.owner is None or (owner is not None and one.owner.id == owner.id))
 
 
-def beside(found: Sequence[Leftover], owner: Owner | None) -> tuple[str, ...]:
-    """A line for each other gang that lives on the same daemons: the ports and the memory that it takes are not there for us."""
+def beside(found: Sequence[Leftover], owner: Owner | None, here: str) -> tuple[str, ...]:
+    """A line for each other gang that lives on the same daemons: the ports and the memory that it takes are not there for us.
+
+    ``here`` is where this state folder lies: a gang of the same place was launched before the folder was replaced, or moved away.
+    """
     mine = ours(found, owner)
-    others: dict[str, list[str]] = {}
+    others: dict[str, list[RankHandle]] = {}
     for one in found:
         if one.alive and one.owner and one not in mine:
-            others.setdefault(one.owner.folder, []).append(str(one.handle))
-    return tuple(
-        f"another gang runs beside this one, of {folder}: {', '.join(ranks)}: it is left alone; `supervisor stop` there ends it"
-        for folder, ranks in sorted(others.items())
+            others.setdefault(one.owner.folder, []).append(one.handle)
+    return tuple(_beside(folder, ranks, here) for folder, ranks in sorted(others.items()))
+
+
+def _beside(folder: str, ranks: Sequence[RankHandle], here: str) -> str:
+    named = ", ".join(map(str, ranks))
+    if folder != here:
+        return f"another gang runs beside this one, of {folder}: {named}: it is left alone; `supervisor stop` there ends it"
+    by_hand = " ".join(rank.key[:SHOWN_HEX] for rank in ranks)
+    return (
+        f"a gang runs that was launched before {folder} was replaced or moved: {named}: it is left alone;"
+        f" end its supervisor, or `docker rm -f {by_hand}`"
     )
 
 

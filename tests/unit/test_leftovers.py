@@ -58,6 +58,13 @@ def test_only_ranks_of_the_own_folder_are_ours_wherever_it_lies_now() -> None:
 
 def test_another_gang_is_named_while_it_lives() -> None:
     theirs = (replace(left("c", 0), owner=THEIRS), replace(left("c", 1), owner=THEIRS))
-    (line,) = beside((left("a", 0), *theirs), OURS)
+    (line,) = beside((left("a", 0), *theirs), OURS, OURS.folder)
     assert all(word in line for word in ("there:/other", "rank 0 of launch c", "rank 1 of launch c", "supervisor stop"))
-    assert beside([replace(one, alive=False) for one in theirs], OURS) == ()
+    assert beside([replace(one, alive=False) for one in theirs], OURS, OURS.folder) == ()
+
+
+def test_a_gang_of_a_folder_that_was_replaced_is_told_with_what_ends_it() -> None:
+    lost = replace(left("c", 0), owner=Owner(THEIRS.id, OURS.folder))
+    (line,) = beside([lost], None, OURS.folder)
+    assert "launched before here:/state was replaced" in line
+    assert "`docker rm -f c0`" in line

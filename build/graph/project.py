@@ -18,6 +18,7 @@ from build.artefacts.rank_cache import WORLDS
 from build.errors import BuildFailed, OutputDiffers, UsageError
 from build.graph import graph, targets
 from build.graph.builders import HUB, builder
+from build.graph.elsewhere import Packers
 from build.graph.graph import Artefact, Resolved
 from build.graph.processes import Children
 from build.graph.report import Report
@@ -28,7 +29,7 @@ from build.settings import Places, Sources, load
 from build.store import durable, generations
 from build.store.fingerprints import FINGERPRINTS, Fingerprints
 from build.store.hashing import Entry, tree
-from build.store.outside import OUTSIDE, is_on_node, on_node
+from build.store.outside import OUTSIDE, is_on_node
 from build.store.record import Made, Record, artefact_of, record_of
 from build.store.store import Store
 
@@ -72,7 +73,7 @@ class Project:
         self.store = Store(state / "store", self.fingerprints.sha256)
         self.children = Children()
         self.built: list[str] = []
-        self._packers: dict[str, FarPacker] = {}
+        self.packers = Packers(places, workers, self._packer)
         self._guard = threading.RLock()
         self._graph: dict[str, Artefact] | None = None
         self._lock: Lock | None = None
@@ -139,7 +140,7 @@ class Project:
             raise BuildFailed(f"{name} cannot be made yet: an input of it is missing")
         if found.entry in self.store.unreadable:
             self.report.line(f"note: {self.store.unreadable[str(found.entry)].removesuffix(': run `doit repair`')}: made again")
-        if note := self._alone(found.artefact):
+        if note := self.packers.note(found.artefact):
             self.report.line(note)
         started_s = time.monotonic()
         with self.report.running(name), durable.told(name):
@@ -162,7 +163,7 @@ class Project:
 
     def publish(self, new: Record) -> None:
         """Let a rank cache that was packed on a node count there; one that was packed elsewhere takes such a record's place."""
-        there = self.elsewhere(artefact_of(new)) if is_on_node(new.outside) else None
+        there = self.packers.packer(artefact_of(new)) if is_on_node(new.outside) else None
         if there is not None:
             there.publish(new)
         old = self.store.find(new.entry)
@@ -173,45 +174,22 @@ class Project:
     def drop(self, made: Path, new: Record) -> None:
         """Remove what a builder made and what was not registered of it, here and where it was packed."""
         durable.remove_tree(made.parent)
-        there = self.elsewhere(artefact_of(new))
+        there = self.packers.packer(artefact_of(new))
         if there is not None:
             there.drop(new.entry)
 
-    def elsewhere(self, artefact: Artefact) -> FarPacker | None:
-        """What packs and checks a rank cache on the worker that serves its rank, where the settings want that."""
-        host = self._packing_host(artefact)
-        if host is None:
-            return None
-        with self._guard:
-            if host.name not in self._packers:
-                from build.replication.packing import FarPacker
-                from build.replication.replicas import Replica
-
-                replica = Replica(host, self.workers.ssh_config, self.store, self.report.line)
-                tool = self.store.path(str(self.resolve(targets.node_tool_name(self.host)).entry)) / targets.NODE_TOOL
-                self._packers[host.name] = FarPacker(replica, self.store, tool, self.host, self.report.line)
-            return self._packers[host.name]
-
     def needs(self, artefact: Artefact) -> list[str]:
         """What must be made before an artefact: its inputs, and what works on the node that it is packed on."""
-        tool = [targets.node_tool_name(self.host)] if self._packing_host(artefact) else []
+        tool = [targets.node_tool_name(self.host)] if self.packers.host(artefact) else []
         return sorted({*artefact.inputs.values(), *tool})
 
-    def _packing_host(self, artefact: Artefact) -> Host | None:
-        """The worker that a rank cache is packed or checked on; None for this host, and for other artefacts."""
-        if self.places.pack_rank_caches != "node" or artefact.builder not in {rank_cache.BUILDER, rank_cache.CHECK_BUILDER}:
-            return None
-        from build.nodes.hosts import HEAD, hosts
+    def _packer(self, host: Host) -> FarPacker:
+        from build.replication.packing import FarPacker
+        from build.replication.replicas import Replica
 
-        rank = int(artefact.params["rank"])
-        serving = (h for h in hosts(self.workers, int(artefact.params["world"])) if rank in h.ranks)
-        return next((h for h in serving if h.name != HEAD), None)
-
-    def _alone(self, artefact: Artefact) -> str:
-        """A note where nodes are to pack for themselves, and there is but this one; else ""."""
-        if artefact.builder != rank_cache.BUILDER or self.places.pack_rank_caches != "node" or self.workers.worker.split():
-            return ""
-        return f'note: pack_rank_caches = "node", and `worker` names no host: {artefact.name} is packed here'
+        replica = Replica(host, self.workers.ssh_config, self.store, self.report.line)
+        tool = self.store.path(str(self.resolve(targets.node_tool_name(self.host)).entry)) / targets.NODE_TOOL
+        return FarPacker(replica, self.store, tool, self.host, self.report.line)
 
     def _packed_where_asked(self, artefact: Artefact) -> bool:
         """True where a rank cache is on this host, or on the node that the settings name for it."""
@@ -260,9 +238,8 @@ class Project:
         """Where the bytes of a reference artefact lie; "" for one that has its own."""
         if artefact.builder == HUB[0]:
             return str(OUTSIDE)
-        host = self._packing_host(artefact) if artefact.builder == rank_cache.BUILDER else None
-        if host is not None:
-            return on_node(host.target, host.store)
+        if artefact.builder == rank_cache.BUILDER:
+            return self.packers.outside(artefact)
         return str(toolchain.installed_root()) if artefact.builder == toolchain.BUILDER else ""
 
     @property
@@ -289,7 +266,7 @@ class Project:
             self._hub(),
             self.places.kit_files,
             str(self.places.build_socket or DOCKER_SOCKET),
-            self.elsewhere,
+            self.packers.packer,
         )
 
     def _hub(self) -> HubAccess:
@@ -326,8 +303,7 @@ class Project:
         self.report.close()
         self.fingerprints.save()
         self.store.close()
-        for packer in self._packers.values():
-            packer.close()
+        self.packers.close()
 
     def _artefacts(self) -> tuple[Artefact, ...]:
         site = targets.Site(self.checkout, self.host, self.fingerprints.sha256, self.places.variant)

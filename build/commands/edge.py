@@ -40,8 +40,9 @@ def variables(argv: Sequence[str]) -> dict[str, object]:
 
 def guarded(command: Callable[[], object]) -> int:
     """Run a command; any error becomes ``error: <line>`` on stderr and its exit code."""
-    gc.freeze()
-    gc.enable()
+    if not gc.isenabled():  # as doit's start was hastened: what is loaded stays, and is never looked through again
+        gc.freeze()
+        gc.enable()
     try:
         with _signals():
             code = command()

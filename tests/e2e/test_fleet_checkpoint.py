@@ -45,10 +45,11 @@ def test_rank_1_reads_the_checkpoints_small_files_the_vision_shard_and_the_engra
             assert kept.returncode == 0, kept.stdout + kept.stderr
             assert (model / VISION).exists()
             assert not list(store(worker).glob("*-read-*/*00001-of-00039*"))
-            env = {"HF_CACHE": str(site.cache), "TWINFOLD_PACK_RANK_CACHES": "node"}
+            env = {"HF_CACHE": str(site.cache), "WORKER_HF_CACHE": str(site.cache), "TWINFOLD_PACK_RANK_CACHES": "node"}
             again = doit(testbed, site.state, "check", "rank1of2", f"target={TARGET}", checkout=site.checkout, **env)
             assert "same    rank1of2" in again.stdout, again.stdout + again.stderr  # packed there, of all shards
             assert list(store(worker).glob("*-read-*/*00001-of-00039*"))
+            assert "are in its cache of the hub, and are not sent" in again.stdout
         finally:
             fleet.close()
             clear(testbed)

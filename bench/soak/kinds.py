@@ -140,7 +140,7 @@ KINDS: tuple[Fault, ...] = (
     ),
     Fault(
         name="memory collapses slowly on the head",
-        inject=acts.collapse(lambda rig: [rig.head], from_gib=0.6, to_gib=0.2, gib_per_s=0.2),
+        inject=acts.collapse(lambda rig: [rig.head], from_gib=0.6, to_gib=0.2, gib_per_s=0.1),
         heal=acts.give_memory_back, heal_at=Heal.SAFE, expect=BACK, reasons=ends(Reason.MEMORY_SOFT), quick=False,
     ),
     Fault(

@@ -15,6 +15,7 @@ from typing import Any
 from bench.soak.clients import Load
 from bench.soak.clock import Clock
 from bench.soak.volume import HeadVolume, WorkerVolume
+from build.errors import TwinfoldError
 from supervisor.runners import procid
 from supervisor.runners.procid import ProcessId
 from tests.testbed import network, readings
@@ -132,7 +133,7 @@ class Rig:
         """What the supervisor says; {} while none answers."""
         try:
             return dict(self.gang.status())
-        except (OSError, ValueError):
+        except (OSError, ValueError, TwinfoldError):  # the last where it is stopped
             return {}
 
     def serving(self) -> str:

@@ -391,12 +391,18 @@ class EngineWatch(Watcher):
         with self._lock:
             self._patience, self._period_s, self._deadline_s = patience, period_s, deadline_s
 
+    @property
+    def _pace_s(self) -> float:
+        """Nothing can hang while nothing is asked for: then half as often will do."""
+        reading = self._progress.reading
+        return self._period_s * (2.0 if reading and reading.busy is False else 1.0)
+
     def _rested(self, began_s: float) -> bool:
         """Rest until a period after ``began_s``; it may change in the middle. True where the watch is over.
 
         A look that was waited for in vain has lasted longer than that: then the next follows at once.
         """
-        while (left_s := began_s + self._period_s - self._clock()) > 0:
+        while (left_s := began_s + self._pace_s - self._clock()) > 0:
             if self._stopped.wait(min(left_s, REST_S)):
                 return True
         return self._stopped.is_set()

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.testbed.bed import Testbed
 from tests.testing.demo import QUESTION
-from tests.testing.fleet import NAME, SupervisedFleet, containers, ranks_on, store, supervised_fleet
+from tests.testing.fleet import NAME, SupervisedFleet, containers, ranks_on, store
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(1500)]
-
-
-@pytest.fixture
-def fleet(testbed: Testbed, tmp_path: Path) -> Iterator[SupervisedFleet]:
-    with supervised_fleet(testbed, tmp_path) as found:
-        yield found
 
 
 def test_rank_1_runs_on_the_worker_and_stop_leaves_only_store_and_images(fleet: SupervisedFleet, testbed: Testbed) -> None:

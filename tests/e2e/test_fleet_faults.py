@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,15 +10,9 @@ from tests.testbed.bed import Testbed
 from tests.testbed.hosts import Host
 from tests.testing.demo import QUESTION, demo_state
 from tests.testing.edited import edited
-from tests.testing.fleet import SupervisedFleet, api, clear, containers, flip, ranks_on, store, supervised_fleet
+from tests.testing.fleet import SupervisedFleet, api, clear, containers, flip, ranks_on, store
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(1500)]
-
-
-@pytest.fixture
-def fleet(testbed: Testbed, tmp_path: Path) -> Iterator[SupervisedFleet]:
-    with supervised_fleet(testbed, tmp_path) as found:
-        yield found
 
 
 def rank_file(worker: Host) -> Path:

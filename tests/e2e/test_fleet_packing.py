@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,19 +15,12 @@ from build.store.store import Store
 from tests.testbed.bed import Testbed
 from tests.testing.checkout import CHECKOUT
 from tests.testing.demo import demo_state, environment
-from tests.testing.fleet import STORE, SupervisedFleet, clear, doit, flip, store
+from tests.testing.fleet import STORE, SupervisedFleet, doit, flip, store
 from tests.testing.supervised import until
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(900)]
 NAME = "rank1of2"
 NODE, HEAD = {"TWINFOLD_PACK_RANK_CACHES": "node"}, {"TWINFOLD_PACK_RANK_CACHES": "head"}
-
-
-@pytest.fixture
-def bed(testbed: Testbed) -> Iterator[Testbed]:
-    clear(testbed)
-    yield testbed
-    clear(testbed)
 
 
 def entry_of(state: Path, role: str) -> str:

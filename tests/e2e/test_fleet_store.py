@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -16,18 +16,11 @@ from build.replication import far_lock
 from tests.testbed.bed import Testbed
 from tests.testbed.layout import RAIL0
 from tests.testing.demo import demo_state
-from tests.testing.fleet import STORE, clear, doit, flip, store
+from tests.testing.fleet import STORE, doit, flip, store
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(900)]
 SLOW_BYTES_PER_S = 2_000_000
 STRANGE = "0" * 32 + "-old"
-
-
-@pytest.fixture
-def bed(testbed: Testbed) -> Iterator[Testbed]:
-    clear(testbed)
-    yield testbed
-    clear(testbed)
 
 
 def test_a_worker_is_filled_verified_mended_and_collected_by_hand(bed: Testbed, tmp_path: Path) -> None:

@@ -21,16 +21,6 @@ pytestmark = pytest.mark.timeout(1500)
 SCHEMA = json.loads((CHECKOUT / "supervisor/bench/report.schema.json").read_text())
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervised]:
-    folder = tmp_path_factory.mktemp("gang")
-    gang = Supervised(demo_state(folder), folder)
-    try:
-        yield gang.start().wait_ready()
-    finally:
-        gang.close()
-
-
 @pytest.fixture
 def slow(tmp_path: Path) -> Iterator[Supervised]:
     """A gang whose replies take a while."""

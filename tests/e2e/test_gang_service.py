@@ -22,16 +22,6 @@ from tests.testing.waiting import exists, until
 pytestmark = pytest.mark.timeout(1500)
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervised]:
-    folder = tmp_path_factory.mktemp("gang")
-    gang = Supervised(demo_state(folder), folder)
-    try:
-        yield gang.start().wait_ready()
-    finally:
-        gang.close()
-
-
 @pytest.fixture
 def gang(tmp_path: Path) -> Iterator[Supervised]:
     gang = Supervised(demo_state(tmp_path), tmp_path)

@@ -168,7 +168,7 @@ class Memory:
     )
     sample_period_s: float = setting(number(0.02, 0.5), 0.1, "seconds between memory samples", change=Change.RUN, recipe=False)
     sample_stale_s: float = setting(
-        number(1.0, 60.0), 2.0, "age in seconds from which a memory sample counts no more", change=Change.LIVE, recipe=False
+        number(1.0, 60.0), 4.0, "age in seconds from which a memory sample counts no more", change=Change.LIVE, recipe=False
     )
     context_bytes_per_token: int = setting(
         whole(0, 1 << 30), 930, "bytes of memory a rank that one token of context takes", recipe=False

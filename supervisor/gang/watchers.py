@@ -35,8 +35,8 @@ from supervisor.status.view import NodeMemory
 
 Post = Callable[[Event], None]
 LOADING_POLL_S = 0.05
-SERVING_POLL_S = 1.0  # ends are told at once; so often a log's growth is looked at
-CALM_S = 0.8  # between looks at what a guard tells while memory is well above the floor; each look costs a waking
+SERVING_POLL_S = 2.0  # ends are told at once; so often a log's growth is looked at
+CALM_S = 1.5  # between looks at what a guard tells while memory is well above the floor; each look costs a waking
 HOPELESS_EXITS = frozenset({2, 126, 127})  # a usage error, no such program, no such entry point: the same again next time
 REST_S = 1.0  # so soon a changed period counts
 AGAIN_S = 1.0  # a watch that broke begins anew so soon
@@ -434,7 +434,7 @@ class EngineWatch(Watcher):
     def _generate(self) -> None:
         began_s = self._clock()
         try:
-            passed = tiny_generation(self._endpoint, self._model, self._patience.stall_s).kind != "engine_error"
+            passed = tiny_generation(self._endpoint, self._model, self._patience.stall_s).healthy
         except ProbeFailed:
             passed = False
         if self._stopped.is_set():

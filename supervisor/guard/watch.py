@@ -25,8 +25,8 @@ from supervisor.status.view import NodeGuard
 
 ALIVE_EVERY_S = 1.0
 HEAR_S = 0.1
-REST_S = 0.8  # so long lines of a calm node wait to be read together; the memory watch rests as long, and a sample may be 2 s old
-SHOW_EVERY_S = 0.8
+REST_S = 1.5  # so long lines of a calm node wait to be read together; the memory watch rests as long, and a sample may be 4 s old
+SHOW_EVERY_S = 1.5
 STARTS = 4  # of one rank's guard, where none of them lasts
 LASTS_S = 600.0  # a guard that has watched for so long was no vain try: a launch may serve for months
 RETRY_S = 0.5

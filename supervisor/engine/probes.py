@@ -23,6 +23,7 @@ from supervisor.engine.replies import Reply, SmokeVerdict, read_reply, smoke_ver
 OTHER_EVERY_S = 5.0
 LEAST_S = 0.05  # for the second of two questions
 SMOKE_TOKENS = 64
+PROBE_TOKENS = 24
 MORE_TOKENS = 512
 
 
@@ -169,8 +170,8 @@ def question(model: str, text: str, max_tokens: int, *, thinking: bool | None = 
 
 
 def tiny_generation(where: Endpoint, model: str, deadline_s: float) -> Reply:
-    """One token from every rank: the proof of life of an idle gang."""
-    return chat(where, question(model, "Say OK.", 1), deadline_s)[0]
+    """A few tokens from every rank: the proof of life of an idle gang, and enough to tell a reply from garbage."""
+    return chat(where, question(model, "Say OK.", PROBE_TOKENS), deadline_s)[0]
 
 
 def smoke(where: Endpoint, model: str, asked: tuple[str, str], *, asks: int = 3, deadline_s: float = 120.0) -> SmokeResult:

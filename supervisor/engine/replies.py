@@ -52,6 +52,11 @@ class Reply:
         """The engine did its part, whoever is at fault for the outcome."""
         return self.kind in HEALTHY
 
+    @property
+    def alive(self) -> bool:
+        """Tokens were computed, and not one only again and again. Few tokens may hold no text at all."""
+        return self.healthy or self.kind == "empty"
+
 
 @dataclass(frozen=True, slots=True)
 class SmokeVerdict:

@@ -434,7 +434,7 @@ class EngineWatch(Watcher):
     def _generate(self) -> None:
         began_s = self._clock()
         try:
-            passed = tiny_generation(self._endpoint, self._model, self._patience.stall_s).healthy
+            passed = tiny_generation(self._endpoint, self._model, self._patience.stall_s).alive
         except ProbeFailed:
             passed = False
         if self._stopped.is_set():

@@ -14,6 +14,7 @@ from build.errors import UsageError
 from supervisor.engine.line import Endpoint, Line, ProbeFailed
 from supervisor.engine.probes import (
     MORE_TOKENS,
+    PROBE_TOKENS,
     Reader,
     chat,
     endpoint,
@@ -193,10 +194,15 @@ def test_a_stream_is_read_to_its_end() -> None:
     assert (reply.kind, reply.text, answer.status) == ("ok", "42", 200)
 
 
-def test_a_tiny_generation_asks_for_one_token() -> None:
-    with serving({CHAT: lambda _: completion("OK", "length")}) as api:
-        assert tiny_generation(endpoint(api.url), "m", 5).healthy
-        assert api.asked[0][2]["max_tokens"] == 1
+@pytest.mark.parametrize(
+    ("content", "alive"),
+    [("OK", True), ("", True), ("!" * 24, False), ("ab" * 12, False)],
+    ids=["words", "tokens without text", "one character", "two characters"],
+)
+def test_a_tiny_generation_is_long_enough_to_show_garbage(content: str, alive: bool) -> None:
+    with serving({CHAT: lambda _: completion(content, "length")}) as api:
+        assert tiny_generation(endpoint(api.url), "m", 5).alive is alive
+        assert api.asked[0][2]["max_tokens"] == PROBE_TOKENS
 
 
 def keeps(answers: int, seen: list[int]) -> Callable[[socket.socket, threading.Event], None]:

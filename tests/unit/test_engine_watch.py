@@ -1,0 +1,47 @@
+"""The engine's watch over real sockets: what it posts of a gang that answers, but not as one that lives."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from supervisor.engine.probes import endpoint
+from supervisor.engine.progress import Patience
+from supervisor.gang.board import Board
+from supervisor.gang.watchers import EngineWatch
+from supervisor.machine import Event, Phase, Policy, State
+from supervisor.machine.types import Stalled
+from tests.testing.api import JSON, completion, serving
+
+PATIENCE_S = 30.0
+IDLE = b'{"inflight": 0, "streams": {"decoding": 0, "prefilling": 0}, "completion_tokens_total": 1, "prompt_tokens_total": 1}'
+
+
+@pytest.mark.parametrize(
+    ("status", "content"), [(200, "!" * 24), (500, ""), (200, None)], ids=["garbage", "an error", "no completion"]
+)
+def test_an_idle_gang_whose_replies_are_none_is_told_of(status: int, content: str | None) -> None:
+    def chat(_body: object) -> tuple[int, str, bytes]:
+        if content is None:
+            return status, JSON, b"<html>"
+        return completion(content, "length") if status == 200 else (status, JSON, b'{"error": {"message": "PeerDown"}}')
+
+    told, posted = threading.Event(), list[Event]()
+
+    def post(event: Event) -> None:
+        posted.append(event)
+        told.set()
+
+    board = Board(State(policy=Policy(world_size=2), phase=Phase.SERVING, launch=1), os.getpid())
+    patience = Patience(stall_s=5.0, misses=2, idle_probe_s=0.1, prefill_tokens_per_s=1000.0, context_tokens=1024)
+    with serving({"/health": lambda _: (200, JSON, IDLE), "/v1/chat/completions": chat}) as api:
+        where = endpoint(api.url)
+        watch = EngineWatch(where, "m", 1, patience=patience, period_s=0.05, deadline_s=2.0, board=board, post=post)
+        watch.start()
+        assert told.wait(PATIENCE_S)
+        watch.stop()
+        watch.join()
+    assert isinstance(posted[0], Stalled)
+    assert "tiny generations" in posted[0].why

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from build.errors import BuildFailed, OutputDiffers
 from build.graph.graph import Artefact
 from build.locks.pins import ToolchainPin
+from build.machine import ARCHITECTURES, platform_of
 from build.store.hashing import Entry, FileHash, sha256_bytes, tree_hash
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ LIBRARY = "ziglang/lib/"
 NO_WHEEL = (
     "the ziglang wheel is not installed in this Python environment: run `make run`, which installs it from lockfiles/python.txt"
 )
-MACHINES = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 TRIPLES = {"linux/amd64": "x86_64-linux-musl", "linux/arm64": "aarch64-linux-musl"}
 
 
@@ -48,9 +48,9 @@ class Wheel:
 def host() -> str:
     """This machine's platform, e.g. ``linux/amd64``."""
     machine = os.uname().machine
-    if machine not in MACHINES:
-        raise BuildFailed(f"this machine is {machine}: twinfold builds on {' and '.join(MACHINES)}")
-    return MACHINES[machine]
+    if machine not in ARCHITECTURES:
+        raise BuildFailed(f"this machine is {machine}: twinfold builds on {' and '.join(ARCHITECTURES)}")
+    return platform_of(machine)
 
 
 def installed_root() -> Path:

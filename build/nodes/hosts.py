@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from build.errors import UsageError
-from build.machine import ARCHITECTURES
 from build.nodes.workers import Workers, each, unsafe
 
 HEAD = "head"
@@ -59,8 +58,3 @@ def _shares(world: int, count: int) -> list[tuple[int, ...]]:
         raise UsageError(f"{world} ranks cannot be shared out over {count} hosts: `worker` names {count - 1}, so name fewer")
     share = world // count
     return [tuple(range(at * share, (at + 1) * share)) for at in range(count)]
-
-
-def platform_of(machine: str) -> str:
-    """An image's platform from what a kernel calls its machine."""
-    return f"linux/{ARCHITECTURES[machine]}" if machine in ARCHITECTURES else machine

@@ -9,7 +9,8 @@ from pathlib import Path, PurePosixPath
 
 from build.bundle import Bundle, NodeTool, needed
 from build.errors import Refused
-from build.nodes.hosts import HEAD, Host, hosts, platform_of
+from build.machine import platform_of
+from build.nodes.hosts import HEAD, Host, hosts
 from build.nodes.node import SshNode
 from build.nodes.ssh_link import Destination
 from build.nodes.workers import Workers

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from build.errors import Refused
-from build.nodes.hosts import HEAD, platform_of
+from build.machine import platform_of
+from build.nodes.hosts import HEAD
 from build.units import MIB
 from supervisor.configuration import Configuration
 from supervisor.doctor import report

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from build.nodes.hosts import HEAD, platform_of
+from build.machine import platform_of
+from build.nodes.hosts import HEAD
 
 if TYPE_CHECKING:
     from build.bundle import ImageRef

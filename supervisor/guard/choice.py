@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path, PurePosixPath
 
 from build.errors import Refused, TwinfoldError
+from build.machine import platform_of
 from build.nodes.hosts import HEAD
 from supervisor.configuration import Configuration
 from supervisor.fleet import address
 from supervisor.fleet.fleet import Fleet
 from supervisor.fleet.site import GuardPost
+from supervisor.gang import identity
 from supervisor.gang.launch import Blueprint
 from supervisor.guard.containers import ContainerGuards
 from supervisor.guard.guards import Guards, HostedGuards
@@ -23,12 +24,10 @@ from supervisor.guard.spec import Lease
 from supervisor.machine import Event
 from supervisor.status.view import NodeGuard
 
-PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
-
 
 def tool(one: Blueprint) -> Path:
     """The node tool's binary for this machine, out of the bundle. ``Refused`` where it has none."""
-    here = PLATFORMS.get(platform.machine(), platform.machine())
+    here = platform_of(platform.machine())
     if here not in one.bundle.node_tool:
         raise Refused(f"generation {one.generation} has no node tool for {here}, and no gang runs unguarded: run `doit`")
     return one.bundle.node_tool[here].program.under(one.store)
@@ -40,7 +39,7 @@ def hosts_for(one: Configuration, fleet: Fleet, current: Callable[[], Blueprint]
         return {HEAD: ProcessGuards(lambda: tool(current()), one.run_dir)}
     there = PurePosixPath(one.links.worker_proc_root)
     here = PurePosixPath(one.memory.proc_root.absolute())
-    owner = hashlib.sha256(f"{platform.node()}\0{one.state_dir}".encode()).hexdigest()[:16]
+    owner = identity.own(one.state_dir).id  # as their ranks' containers carry it: it moves with the folder
     return {
         name: ContainerGuards(
             post.api,

@@ -26,7 +26,7 @@ from supervisor.runners.docker_spec import LAUNCH, RANK
 from supervisor.runners.protocol import RankHandle
 
 GUARD = "twinfold.guard"  # its value is the rank
-OWNER = "twinfold.guard.owner"  # whose guard: the state folder that its launch belongs to, as a digest
+OWNER = "twinfold.guard.owner"  # whose guard: the id of the state folder that its launch belongs to
 FOLDER = "/guard"  # where the container sees its folder
 WATCHED = "/watched"  # where it sees a proc tree that is not its own
 PROC = PurePosixPath("/proc")

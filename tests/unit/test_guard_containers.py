@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from build.image.docker_api import Answer
 from build.nodes.hosts import HEAD, Host
+from supervisor.gang import identity
+from supervisor.guard.choice import hosts_for
 from supervisor.guard.containers import create_body, left_behind
 from supervisor.guard.leases import MOST_PATHS, lease
 from supervisor.guard.spec import GuardSpec, Lease, Limits
@@ -63,3 +71,25 @@ def test_only_guards_that_watch_nobody_are_left_behind_and_a_living_one_only_whe
     ]
     ranks = [listed("mine", 0), listed("mine-over", 0, state="exited"), listed("theirs", 1)]
     assert left_behind(guards, ranks, "me") == (("mine-over", 0), ("theirs-over", 1))
+
+
+def test_a_guard_whose_state_folder_was_moved_is_still_ours_and_not_a_new_folders_in_its_place(tmp_path: Path) -> None:
+    state_dir, moved = tmp_path / "state", tmp_path / "moved"
+    guards = [listed("ours", 0, identity.own(state_dir).id)]
+    state_dir.rename(moved)
+
+    def left(folder: Path) -> tuple[tuple[str, int], ...]:
+        def get(_path: str, params: dict[str, str]) -> Answer:
+            return Answer(200, json.dumps(guards if "guard" in params["filters"] else []))
+
+        one = SimpleNamespace(
+            serve=SimpleNamespace(runner="docker"),
+            links=SimpleNamespace(worker_proc_root="/proc"),
+            memory=SimpleNamespace(proc_root=Path("/proc")),
+            state_dir=folder,
+        )
+        fleet = SimpleNamespace(guard_posts={HEAD: SimpleNamespace(api=SimpleNamespace(get=get), place=None)})
+        return hosts_for(cast("Any", one), cast("Any", fleet), lambda: cast("Any", None))[HEAD].launches()
+
+    assert left(moved) == (("ours", 0),)
+    assert left(state_dir) == ()

@@ -77,9 +77,7 @@ class FloorVerdict:
     """A verdict with its evidence. ``falling_bytes_per_s`` is the sustained fall, 0 where memory does not fall."""
 
     stage: Stage
-    headroom_bytes: int
     falling_bytes_per_s: float
-    to_hard_floor_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +124,7 @@ def gate_need_bytes(planned_need_bytes: int, floor_bytes: int, user_gate_bytes: 
 def watch_floor(floor: Floor, watch: FloorWatch, sample: Sample, now_s: float) -> tuple[FloorWatch, FloorVerdict]:
     """Take one sample in and say what it calls for."""
     if now_s - sample.at_s > floor.stale_s:
-        return watch, FloorVerdict(Stage.STALE, sample.available_bytes - floor.floor_bytes, 0.0, None)
+        return watch, FloorVerdict(Stage.STALE, 0.0)
     recent = _kept(watch.recent, sample)
     under_since_s, over_since_s = _breach(floor, watch, sample)
     falling = sustained_fall(recent)
@@ -134,8 +132,7 @@ def watch_floor(floor: Floor, watch: FloorWatch, sample: Sample, now_s: float) -
     to_hard_s = max(above_hard, 0) / falling if falling > 0 else None
     under = sample.available_bytes < floor.floor_bytes
     stage = _stage(floor, under_since_s if under else None, above_hard, to_hard_s, now_s)
-    verdict = FloorVerdict(stage, sample.available_bytes - floor.floor_bytes, falling, to_hard_s)
-    return FloorWatch(recent, under_since_s, over_since_s), verdict
+    return FloorWatch(recent, under_since_s, over_since_s), FloorVerdict(stage, falling)
 
 
 def sustained_fall(recent: tuple[Sample, ...]) -> float:

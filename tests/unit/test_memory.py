@@ -92,10 +92,11 @@ def test_one_big_allocation_is_no_slope() -> None:
 
 
 def test_under_the_floor_and_still_falling_ends_the_grace_early() -> None:
-    verdicts = judge(FLOOR, steady(4.2, 4.0, fall_gib_s=0.5))
-    first = next(v for v in verdicts if v.stage not in {Stage.OK, Stage.GRACE})
+    samples = steady(4.2, 4.0, fall_gib_s=0.5)
+    told = zip(samples, judge(FLOOR, samples), strict=True)
+    sample, first = next((s, v) for s, v in told if v.stage not in {Stage.OK, Stage.GRACE})
     assert first.stage is Stage.SOFT  # in order, while there is time: not a kill
-    assert first.headroom_bytes < 0
+    assert sample.available_bytes < FLOOR.floor_bytes
 
 
 def test_stages_stop_or_kill_or_wait() -> None:
@@ -170,7 +171,7 @@ def test_an_orderly_stop_is_never_asked_for_before_the_grace_is_over(
     for sample, verdict in zip(walk(pairs), judge(floor, walk(pairs)), strict=True):
         if verdict.stage is Stage.GRACE and begun is None:
             begun = sample.at_s
-        if verdict.stage is Stage.SOFT and verdict.to_hard_floor_s is None:
+        if verdict.stage is Stage.SOFT and verdict.falling_bytes_per_s == 0:
             assert begun is not None
             assert sample.at_s - begun >= floor.grace_s
 

@@ -149,7 +149,7 @@ def a_view(now_s: float = 1000.0, **changes: Any) -> View:
 
 def node(name: str, at_s: float, available_bytes: int) -> NodeMemory:
     meminfo = Meminfo(16 * GIB, 2 * GIB, available_bytes, 3 * GIB, 1 * GIB, 5 * GIB, 4 * GIB)
-    verdict = FloorVerdict(Stage.OK, available_bytes - 4 * GIB, 0.0, None)
+    verdict = FloorVerdict(Stage.OK, 0.0)
     return NodeMemory(
         name, at_s, meminfo, Pressure(12.5, 3_000_000, 5.0, 1_000_000), Floor(4 * GIB, 2 * GIB, 5, 0.5, 1), verdict, GIB
     )

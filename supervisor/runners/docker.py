@@ -121,7 +121,7 @@ class DockerRunner:
             self._looked_s[handle.key] = now_s
         found = known or self.poll(handle)
         if told and found is None:
-            self._ends.forget(handle.key)  # the daemon told of an end and does not know of it now: watch anew
+            self._ends.again(handle.key)  # the daemon told of an end and does not know of it now
         return found
 
     def terminate(self, handle: RankHandle) -> None:

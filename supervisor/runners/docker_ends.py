@@ -11,7 +11,7 @@ from build.errors import Refused
 from build.image.docker_api import Api
 
 WAIT_S = 60.0  # of one request: a connection that died without a word is not trusted for longer
-AGAIN_S = 1.0
+AGAIN_S = 1.0  # between two requests for one container, where the first told of no end
 GONE = 404
 
 
@@ -39,9 +39,18 @@ class DockerEnds:
             fresh = keys - self._watched - self._told
             self._watched |= fresh
         for key in fresh:
-            threading.Thread(target=self._watch, args=(key,), name="container end", daemon=True).start()
+            self._begin(key)
         with self._changed:
             self._changed.wait_for(lambda: not self._told.isdisjoint(keys), timeout_s)
+
+    def again(self, key: str) -> None:
+        """It was told of, and lives: watch it anew, after a pause, since a daemon that is wrong once may be so again at once."""
+        with self._changed:
+            if key not in self._told:
+                return
+            self._told.discard(key)
+            self._watched.add(key)
+        self._begin(key, AGAIN_S)
 
     def forget(self, key: str) -> None:
         """Watch it no more. A request that waits for it yet ends with its container, or after a minute."""
@@ -54,7 +63,11 @@ class DockerEnds:
         with self._changed:
             self._watched.clear()
 
-    def _watch(self, key: str) -> None:
+    def _begin(self, key: str, pause_s: float = 0.0) -> None:
+        threading.Thread(target=self._watch, args=(key, pause_s), name="container end", daemon=True).start()
+
+    def _watch(self, key: str, pause_s: float) -> None:
+        time.sleep(pause_s)
         while True:
             began_s = time.monotonic()
             with contextlib.suppress(Refused):  # no answer in time, or a daemon that has gone

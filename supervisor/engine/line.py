@@ -1,8 +1,13 @@
-"""One connection to an engine's HTTP server, kept from request to request where the server keeps it."""
+"""One connection to an engine's HTTP server, kept from request to request where the server keeps it.
+
+The engine can accept a connection and never answer, or send a byte now and then, so a time-out per read is not enough: each
+read may last only as long as is left until the deadline.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.client
 import socket
 import ssl
@@ -16,6 +21,7 @@ from build.errors import TwinfoldError
 
 BODY_LIMIT = 64 << 20  # an answer beyond this is cut off as none
 LEAST_S = 0.001  # 0 would not wait at all
+UNREACHABLE = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH})
 
 
 class ProbeFailed(TwinfoldError):
@@ -119,7 +125,8 @@ class Line:
         began_s = time.monotonic()
         with self.answering(method, path, body, end_s, keep=keep) as response:
             content = response.read(BODY_LIMIT + 1)
-            whole = response.isclosed() and len(content) <= BODY_LIMIT
+            to_the_end = response.length is None and not response.chunked  # only the connection's end tells where it is over
+            whole = (response.isclosed() or to_the_end) and len(content) <= BODY_LIMIT
             answer = Answer(response.status, response.getheader("Content-Type", ""), content, time.monotonic() - began_s)
         if not whole:
             how = f"is over {BODY_LIMIT >> 20} MiB" if len(content) > BODY_LIMIT else "broke off"
@@ -130,7 +137,7 @@ class Line:
 def _failed(where: Endpoint, path: str, error: Exception, late: bool, deadline_s: float) -> ProbeFailed:
     if late or isinstance(error, TimeoutError):
         return ProbeFailed("timeout", f"{where.base_url}: no whole answer to {path} within {deadline_s:g} s")
-    if isinstance(error, (ConnectionRefusedError, socket.gaierror)) or (isinstance(error, OSError) and error.errno in {101, 113}):
+    if isinstance(error, (ConnectionRefusedError, socket.gaierror)) or getattr(error, "errno", None) in UNREACHABLE:
         return ProbeFailed("unreachable", f"{where.base_url}: nothing listens there ({error})")
     return ProbeFailed("cut", f"{where.base_url}: the answer to {path} broke off ({str(error) or 'no reason given'})")
 

@@ -1,8 +1,4 @@
-"""Asking a running engine over HTTP, with one deadline for the whole of each request.
-
-The engine can accept a connection and never answer, or send a byte now and then, so a time-out per read is not enough: each
-read may last only as long as is left until the deadline.
-"""
+"""Asking a running engine over HTTP, with one deadline for the whole of each request."""
 
 from __future__ import annotations
 

@@ -54,6 +54,17 @@ def torn(connection: socket.socket, ended: threading.Event) -> None:
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
 
 
+def until_the_end(connection: socket.socket, ended: threading.Event) -> None:
+    connection.recv(65536)
+    connection.sendall(b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n" + b"all of it " * 1000)
+
+
+def test_a_body_whose_length_only_the_connections_end_tells_is_whole() -> None:
+    with raw_server(until_the_end) as url, Line(endpoint(url)) as line:
+        for _ in range(2):  # and the next request has a connection of its own
+            assert line.get("/health", PATIENCE_S).body == b"all of it " * 1000
+
+
 def no_http(connection: socket.socket, ended: threading.Event) -> None:
     connection.recv(65536)
     connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")

@@ -133,8 +133,15 @@ class _Shown:
         with self._making:
             last = self.last()
             if last is not None and last[1] >= FRESH_S:
-                self.renew()
+                self._renew()
         return self.last()
+
+    def _renew(self) -> None:
+        """A fault of ours is shown, and fails no scrape: the age of what is handed out then tells of it."""
+        try:
+            self.renew()
+        except Exception:
+            sys.excepthook(*sys.exc_info())
 
     def liveness(self) -> tuple[bool, str]:
         last = self.last()

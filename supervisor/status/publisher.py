@@ -23,7 +23,7 @@ from supervisor.status.view import Serving
 
 PERIOD_S = 10.0  # without a step of the machine only figures change, and each publishing costs milliseconds
 LEAST_S = 0.25  # between two publishings, however fast the machine steps
-STORE_EVERY_S = 60.0  # what is read there changes with a build, which is noticed at once, and with `doit verify`
+STORE_EVERY_S = 60.0  # it changes with a build, which is noticed at the next publishing, and with `doit verify`
 
 
 class Publisher(Watcher):
@@ -32,11 +32,11 @@ class Publisher(Watcher):
     def __init__(self, board: Board, exporter: Exporter, state_dir: Path) -> None:
         super().__init__("publisher")
         self._board, self._exporter, self._state_dir = board, exporter, state_dir
-        exporter.renew_by(self._publish)
         self._tally = Tally()
         self._publishing = threading.Lock()
         self._store_seen: tuple[object, ...] = ()
         self._store_s = 0.0
+        exporter.renew_by(self._publish)
 
     def status(self) -> dict[str, Any]:
         """The status as of now."""

@@ -234,6 +234,20 @@ def test_a_publisher_that_makes_nothing_new_is_seen_by_the_age(exporter: Exporte
     assert "twinfold_snapshot_age_seconds 5.0" in get(exporter, "/metrics")[2]
 
 
+def test_a_fault_in_making_a_snapshot_fails_no_scrape_and_is_shown(
+    exporter: Exporter, clock: Clock, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> None:
+        raise ValueError("a fault of ours")
+
+    exporter.publish(snapshot())
+    exporter.renew_by(broken)
+    clock.now_s += 7.0
+    status, _, body = get(exporter, "/metrics")
+    assert (status, "twinfold_snapshot_age_seconds 7.0" in body) == (200, True)
+    assert "a fault of ours" in capfd.readouterr().err
+
+
 def test_memory_is_flat_over_scrapes(exporter: Exporter, clock: Clock) -> None:
     def scrape(times: int) -> None:
         for step in range(times):

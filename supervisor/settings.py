@@ -168,7 +168,7 @@ class Memory:
     )
     sample_period_s: float = setting(number(0.02, 0.5), 0.1, "seconds between memory samples", change=Change.RUN, recipe=False)
     sample_stale_s: float = setting(
-        number(1.0, 60.0), 4.0, "age in seconds from which a memory sample counts no more", change=Change.LIVE, recipe=False
+        number(4.0, 60.0), 4.0, "age in seconds from which a memory sample counts no more", change=Change.LIVE, recipe=False
     )
     context_bytes_per_token: int = setting(
         whole(0, 1 << 30), 930, "bytes of memory a rank that one token of context takes", recipe=False
@@ -199,7 +199,11 @@ class Probes:
     """How a serving gang proves that it lives."""
 
     probe_period_s: float = setting(
-        number(0.1, 60.0), 1.0, "seconds between readings of the engine", change=Change.LIVE, recipe=False
+        number(0.1, 60.0),
+        1.0,
+        "seconds between readings of the engine, twice that while nothing is asked of it",
+        change=Change.LIVE,
+        recipe=False,
     )
     probe_deadline_s: float = setting(
         number(0.1, 600.0), 4.0, "seconds a reading of the engine may take", change=Change.LIVE, recipe=False

@@ -220,7 +220,10 @@ def _weights_said(facts: Sequence[Fact]) -> int:
 
 
 class MemoryWatch(Watcher):
-    """Samples one node's memory, ten times a second by default, and tells of a breached floor at most once a second."""
+    """Samples one node's memory every ``period_s``, and tells of a breached floor at most once a second.
+
+    While a guard tells of the node and memory is above the floor, samples are taken every ``CALM_S``: the guard acts by itself.
+    """
 
     PRESSURE_EVERY_S = 1.0
     CALM_EVERY_S = 5.0
@@ -353,7 +356,7 @@ def _breach(node: str, seen: Meminfo, floor: Floor, verdict: FloorVerdict) -> st
 
 
 class EngineWatch(Watcher):
-    """Reads the engine while the gang serves, and judges its progress; an idle gang is asked for a token now and then."""
+    """Reads the engine while the gang serves, and judges its progress; an idle gang is asked for a few tokens now and then."""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from supervisor.guard.wire import GuardEvent, GuardSample, Hello, Line, SenderCl
 from supervisor.memory.policy import Sample
 
 EVIDENCE_S = 2.0
-WAITING_SAMPLES = 100  # ten seconds of them: the memory watch takes them ten times a second
+WAITING_SAMPLES = 100  # ten seconds of them by default: the memory watch takes them every second or two while memory is calm
 
 
 @dataclass(slots=True)

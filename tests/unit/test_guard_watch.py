@@ -6,12 +6,16 @@ from typing import cast
 
 import pytest
 
+from build.errors import UsageError
+from build.settings import Sources, load
+from supervisor.gang.watchers import CALM_S
 from supervisor.guard.host import GuardHost
 from supervisor.guard.spec import GuardSpec, Lease, Limits
-from supervisor.guard.watch import LASTS_S, STARTS, GuardWatch
+from supervisor.guard.watch import LASTS_S, REST_S, STARTS, GuardWatch
 from supervisor.guard.wire import Hello
 from supervisor.machine import Event
 from supervisor.machine.types import GuardLost
+from supervisor.settings import Memory
 
 SPEC = GuardSpec(
     launch_id="l1",
@@ -78,6 +82,11 @@ class Host:
 
     def kill(self, _launch_id: str, _rank: int) -> None:
         """Nothing runs."""
+
+
+def test_a_sample_that_waited_on_a_calm_node_is_never_too_old_to_count() -> None:
+    with pytest.raises(UsageError, match="sample_stale_s"):
+        load([Memory], Sources(None, {}, {"sample_stale_s": REST_S + CALM_S}))
 
 
 @pytest.mark.parametrize(("apart_s", "lost"), [(1.0, True), (LASTS_S + 1.0, False)])

@@ -15,26 +15,8 @@ from typing import Any
 from supervisor.engine.promtext import Family, parse
 
 PREFIXES = ("tensorfold:", "tensorfold_")  # the two builds' prefixes
-# Families that become fields below, by bare name; every other family is kept as it is.
-_USED = frozenset(
-    {
-        "requests_running",
-        "requests_inflight",
-        "requests_waiting",
-        "generation_tokens_running",
-        "generation_tokens_total",
-        "completion_tokens_total",
-        "prompt_tokens_total",
-        "cached_tokens_total",
-        "mtp_drafted_total",
-        "mtp_accepted_total",
-        "decode_rounds_total",
-        "engine_fatal",
-        "requests_total",
-        "kv_cache_usage_ratio",
-    }
-)
-# Of these only a fresh figure is of use.
+# Families that become fields below, by bare name; every other family is kept as it is. Of those that move only a fresh figure is
+# of use.
 _MOVES = frozenset(
     {
         "requests_running",
@@ -46,6 +28,15 @@ _MOVES = frozenset(
         "prompt_tokens_total",
     }
 )
+_USED = _MOVES | {
+    "cached_tokens_total",
+    "mtp_drafted_total",
+    "mtp_accepted_total",
+    "decode_rounds_total",
+    "engine_fatal",
+    "requests_total",
+    "kv_cache_usage_ratio",
+}
 # Of these a field keeps less than the family says (labels), or nobody shows the field: they are kept as they are too.
 _KEPT_TOO = frozenset({"requests_total", "kv_cache_usage_ratio", "engine_fatal"})
 

@@ -41,8 +41,6 @@ from supervisor.status.publisher import Publisher
 from supervisor.systemd.notify import Watchdog, notify
 from supervisor.voice import TextVoice
 
-FOLLOW_S = 0.1
-
 
 class Supervisor:
     """One run. ``sources`` are kept for restarts with other settings."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # a build that makes nothing elsewhere does not pay for it
     from build.nodes.hosts import Host
     from build.replication.packing import FarPacker
 
-MADE_THERE = {rank_cache.BUILDER, rank_cache.CHECK_BUILDER}
+MADE_THERE = frozenset({rank_cache.BUILDER, rank_cache.CHECK_BUILDER})
 
 
 class Packers:

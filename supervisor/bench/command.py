@@ -25,6 +25,7 @@ from supervisor.engine.probes import get, read
 
 LOOK_S = 10.0
 INTERRUPTED_EXIT = 130
+STREAMS = 4  # at an endpoint whose `parallel` is not ours to know
 QUICK_LIMIT_S, QUICK_RUNS, QUICK_REPLY_TOKENS = 300.0, 2, 128
 
 
@@ -62,7 +63,7 @@ def _end(measured: Measured, found: Mapping[str, Any]) -> int:
 
 
 def _options(args: Namespace, one: Configuration) -> Options:
-    streams = args.streams or (one.serve.parallel if not args.url else 4)
+    streams = args.streams or (one.serve.parallel if not args.url else STREAMS)
     usual = Options(streams)
     if args.quick:
         usual = Options(streams, QUICK_RUNS, QUICK_REPLY_TOKENS, QUICK_LENGTHS, QUICK_LIMIT_S)

@@ -37,7 +37,7 @@ def of_bundle(report: Mapping[str, Any] | None, bundle: str) -> Mapping[str, Any
 
 
 def summary(report: Mapping[str, Any], bundle: str) -> dict[str, Any]:
-    """The same for ``supervisor status --json``: whose figures, and the medians in tokens/s."""
+    """What ``supervisor status --json`` says of a recorded bench: whose figures they are, and the medians in tokens/s."""
     return {
         "began_unix_s": report["began_unix_s"],
         "bundle": report["gang"]["bundle"],

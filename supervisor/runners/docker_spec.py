@@ -41,7 +41,7 @@ class LogLimits:
 class Options:
     """What is the same for every rank of a runner.
 
-    ``project`` keeps gangs that share a daemon apart.
+    ``project`` tells our containers from all others of the daemon; gangs that share it are told apart by each rank's owner.
     """
 
     project: str = "twinfold"

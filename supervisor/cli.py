@@ -20,6 +20,10 @@ EXIT_CODES = (
     "exit codes: 0 done, 1 a check said no, 2 wrong usage or settings, 3 refused before a launch, 4 the launch failed,"
     " 5 gave up or a rank could not be stopped, 6 store damaged, 7 pins missing"
 )
+# What is meant stays below these; what is typed by mistake would take all memory, or overflow a clock.
+MOST = 16 << 20  # tokens, runs, seconds
+MOST_STREAMS = 1024  # each has a thread
+DIGITS = 20
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -141,7 +145,9 @@ def _bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     bench.add_argument("--quick", action="store_true", help="two short runs, prompts of 8K and 32K")
     bench.add_argument("--record", action="store_true", help="keep the figures: `supervisor status` shows them")
     bench.add_argument("--runs", type=_count, metavar="N", help="runs of each measurement (default: 3)")
-    bench.add_argument("--streams", type=_count, metavar="N", help="streams decoded together (default: parallel of the settings)")
+    bench.add_argument(
+        "--streams", type=_streams, metavar="N", help="streams decoded together (default: parallel of the settings)"
+    )
     bench.add_argument("--reply-tokens", type=_count, metavar="N", help="most tokens of a timed reply (default: 384)")
     bench.add_argument(
         "--prefill", type=_tokens, metavar="N[,N…]", help="prompt lengths in tokens, e.g. 8K,32K (default: 8K to 256K)"
@@ -151,10 +157,14 @@ def _bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
 
 
-def _count(raw: str) -> int:
-    if not raw.isdecimal() or int(raw) < 1:
-        raise argparse.ArgumentTypeError(f"{raw}: wanted a whole number from 1 on")
+def _count(raw: str, most: int = MOST) -> int:
+    if not raw.isdecimal() or not 1 <= int(raw[:DIGITS]) <= most:
+        raise argparse.ArgumentTypeError(f"{raw[:DIGITS]}: wanted a whole number from 1 to {most}")
     return int(raw)
+
+
+def _streams(raw: str) -> int:
+    return _count(raw, MOST_STREAMS)
 
 
 def _tokens(raw: str) -> tuple[int, ...]:
@@ -162,8 +172,9 @@ def _tokens(raw: str) -> tuple[int, ...]:
     found = []
     for word in raw.split(","):
         number, many = (word[:-1], 1024) if word[-1:] in {"K", "k"} else (word, 1)
-        if not number.isdecimal() or int(number) * many < 128:
-            raise argparse.ArgumentTypeError(f"{word or raw}: wanted prompt lengths from 128 tokens on, like 8K,32K")
+        if not number.isdecimal() or not 128 <= int(number[:DIGITS]) * many <= MOST:
+            wanted = f"wanted prompt lengths from 128 to {MOST // 1024}K tokens, like 8K,32K"
+            raise argparse.ArgumentTypeError(f"{(word or raw)[:DIGITS]}: {wanted}")
         found.append(int(number) * many)
     return tuple(found)
 

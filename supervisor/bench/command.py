@@ -89,7 +89,7 @@ def _served(where: Endpoint, wanted: str, gang: Mapping[str, Any]) -> tuple[str,
     if row is None:
         raise UsageError(f"--model {model}: {where.base_url} serves " + ", ".join(str(row["id"]) for row in rows))
     context = gang.get("context_tokens") or row.get("context_length") or row.get("max_model_len")
-    return model, context if isinstance(context, int) else None
+    return model, context if type(context) is int and context > 0 else None
 
 
 def _rows(body: bytes) -> list[dict[str, Any]]:

@@ -61,7 +61,8 @@ class Line:
         parts = urlsplit(where.base_url)
         self._prefix = parts.path.removesuffix("/v1")
         kind = _SecureConnection if parts.scheme == "https" else _Connection
-        self._connection = kind(parts.hostname or "", parts.port)
+        # without a port http.client takes the end of an IPv6 address for one
+        self._connection = kind(parts.hostname or "", parts.port or kind.default_port)
         self._headers = {"Content-Type": "application/json"}
         if where.api_key:
             self._headers["Authorization"] = f"Bearer {where.api_key}"
@@ -117,7 +118,7 @@ class Line:
         began_s = time.monotonic()
         try:
             yield
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a chunk of a negative size
             self.close()
             raise _failed(self._where, path, error, time.monotonic() >= end_s, round(end_s - began_s, 1)) from None
 

@@ -41,14 +41,21 @@ class SmokeResult:
 def endpoint(url: str, api_key: str = "") -> Endpoint:
     """An endpoint from what a person writes: with or without ``/v1`` and a closing slash. ``UsageError`` for no http URL."""
     bare = url.rstrip("/").removesuffix("/v1")
-    try:
-        parts = urlsplit(bare)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise UsageError(f"{url} is no address of an API: write it like http://127.0.0.1:8888/v1")
+    if not _usable(bare):
+        raise UsageError(f"{url!r} is no address of an API: write it like http://127.0.0.1:8888/v1")
     return Endpoint(bare + "/v1", api_key)
+
+
+def _usable(url: str) -> bool:
+    """Whether a host can be looked up and a request line written from it."""
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "").encode("idna")
+        good = parts.scheme in {"http", "https"} and bool(host) and (parts.port or 1) > 0
+        parts.path.encode("ascii")
+    except ValueError:  # UnicodeError is one: a label of the host that is empty or too long
+        return False
+    return good and not set(url) & set("?# ") and url.isprintable()
 
 
 def read_api_key(file: Path | None) -> str:

@@ -24,6 +24,8 @@ def models(*rows: dict[str, object], status: int = 200):  # type: ignore[no-unty
         ({"id": "m", "max_model_len": 8192}, 8192),
         ({"id": "m"}, None),
         ({"id": "m", "context_length": "long"}, None),
+        ({"id": "m", "context_length": True}, None),
+        ({"id": "m", "context_length": -5}, None),
     ],
 )
 def test_the_context_is_the_endpoints_own_word(row: dict[str, object], context: int | None) -> None:
@@ -59,9 +61,11 @@ def test_lengths_are_whole_numbers_or_so_many_k() -> None:
     assert (args.prefill, args.runs) == ((8192, 32768, 1000), 2)
 
 
-@pytest.mark.parametrize(
-    "flags", [["--prefill", "8Q"], ["--prefill", "5"], ["--prefill", ""], ["--runs", "0"], ["--streams", "x"]]
-)
+SAY_NOTHING = [["--prefill", "8Q"], ["--prefill", "5"], ["--prefill", ""], ["--runs", "0"], ["--streams", "x"]]
+TOO_MUCH = [["--prefill", "8K,20000K"], ["--streams", "1025"], ["--time-limit", "9" * 11], ["--time-limit", "1" + "0" * 400]]
+
+
+@pytest.mark.parametrize("flags", [*SAY_NOTHING, *TOO_MUCH])
 def test_flags_that_say_nothing_are_refused(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         _parser().parse_args(["bench", *flags])

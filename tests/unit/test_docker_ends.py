@@ -85,6 +85,18 @@ def test_a_daemon_that_tells_of_an_end_in_vain_is_asked_again_after_a_pause_alon
     assert (daemon.asked, list(ends.told())) == (["a", "a"], ["a"])
 
 
+@pytest.mark.parametrize("status", [409, 500], ids=str)
+def test_a_daemon_in_trouble_tells_of_no_end_and_is_not_asked_without_a_pause(
+    daemon: Daemon, ends: DockerEnds, status: int
+) -> None:
+    daemon.end("a", status)
+    ends.wait(["a"], SOON_S)
+    assert (daemon.asked, list(ends.told())) == (["a"], [])
+    daemon.end("a")
+    ends.wait(["a"], PATIENCE_S)
+    assert (daemon.asked, list(ends.told())) == (["a", "a"], ["a"])
+
+
 def test_what_is_forgotten_is_told_of_no_more(daemon: Daemon, ends: DockerEnds) -> None:
     daemon.end("a")
     ends.wait(["a"], PATIENCE_S)

@@ -94,7 +94,12 @@ def test_a_full_backlog_does_not_hold_a_caller() -> None:
     assert caught.value.kind == "timeout"
 
 
-@pytest.mark.parametrize("behave", [torn, no_http], ids=["torn", "no http"])
+def bad_chunk(connection: socket.socket, ended: threading.Event) -> None:
+    connection.recv(65536)
+    connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nhello\r\n")
+
+
+@pytest.mark.parametrize("behave", [torn, no_http, bad_chunk], ids=["torn", "no http", "a chunk of a negative size"])
 def test_half_an_answer_is_none(behave) -> None:
     with raw_server(behave) as url, pytest.raises(ProbeFailed) as caught:
         get_health(endpoint(url), 5)
@@ -114,10 +119,21 @@ def test_an_address_is_taken_with_and_without_its_version(url: str) -> None:
     assert endpoint(url).base_url == "http://h:1/v1"
 
 
-@pytest.mark.parametrize("url", ["", "h:1", "ftp://h", "http://", "http://h:port", "http://h:99999"])
+NO_ADDRESS = ["", "h:1", "ftp://h", "http://", "http://h:port", "http://h:99999", "http://a..b", f"http://{'a' * 64}.x"]
+NO_ADDRESS += ["http://h/ü", "http://h/a b", "http://h h", "http://h?x=1", "http://h/#part", "http://\0"]
+
+
+@pytest.mark.parametrize("url", NO_ADDRESS)
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="no address of an API"):
         endpoint(url)
+
+
+@pytest.mark.parametrize("url", ["http://[::1]", "http://[fe80::abcd]/v1", "https://[::1]"])
+def test_an_ipv6_address_without_a_port_is_no_host_with_one(url: str) -> None:
+    with Line(endpoint(url)) as line:
+        assert line._connection.port == (443 if url.startswith("https") else 80)
+        assert line._connection.host in {"::1", "fe80::abcd"}
 
 
 def test_a_key_comes_from_its_files_first_line_and_is_sent_and_not_shown(tmp_path: Path) -> None:

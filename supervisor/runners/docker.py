@@ -185,6 +185,8 @@ class DockerRunner:
         self._unfollow(handle.key)
         self._remove(handle.key)
         self._ends.forget(handle.key)
+        with self._lock:
+            self._looked_s.pop(handle.key, None)
 
     def close(self) -> None:
         """Stop following and watching; the ranks go on."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Collection, Iterable
@@ -12,7 +11,7 @@ from build.image.docker_api import Api
 
 WAIT_S = 60.0  # of one request: a connection that died without a word is not trusted for longer
 AGAIN_S = 1.0  # between two requests for one container, where the first told of no end
-GONE = 404
+OK, GONE = 200, 404
 
 
 class DockerEnds:
@@ -68,16 +67,26 @@ class DockerEnds:
 
     def _watch(self, key: str, pause_s: float) -> None:
         time.sleep(pause_s)
-        while True:
+        while self._watches(key):
             began_s = time.monotonic()
-            with contextlib.suppress(Refused):  # no answer in time, or a daemon that has gone
-                answer = self._api.post(f"/containers/{key}/wait", {"condition": "not-running"}, timeout_s=WAIT_S)
-                if answer.status in (200, GONE):
-                    break
-            with self._changed:
-                if key not in self._watched:
-                    return
+            if self._has_ended(key):
+                self._tell(key)
+                return
             time.sleep(max(0.0, AGAIN_S - (time.monotonic() - began_s)))
+
+    def _watches(self, key: str) -> bool:
+        with self._changed:
+            return key in self._watched
+
+    def _has_ended(self, key: str) -> bool:
+        """False where no answer comes in time, the daemon has gone, or it is in trouble."""
+        try:
+            answer = self._api.post(f"/containers/{key}/wait", {"condition": "not-running"}, timeout_s=WAIT_S)
+        except Refused:
+            return False
+        return answer.status in (OK, GONE)
+
+    def _tell(self, key: str) -> None:
         with self._changed:
             if key in self._watched:
                 self._watched.discard(key)

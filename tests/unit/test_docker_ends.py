@@ -104,3 +104,13 @@ def test_what_is_forgotten_is_told_of_no_more(daemon: Daemon, ends: DockerEnds) 
     ends.again("a")  # it may have been forgotten in the meantime
     assert not ends.told()
     assert daemon.asked == ["a"]
+
+
+def test_a_closed_watch_asks_the_daemon_no_more(daemon: Daemon, ends: DockerEnds) -> None:
+    daemon.end("a")
+    ends.wait(["a"], PATIENCE_S)
+    ends.again("a")
+    ends.close()
+    for thread in [one for one in threading.enumerate() if one.name == "container end"]:
+        thread.join(PATIENCE_S)
+    assert daemon.asked == ["a"]

@@ -56,7 +56,8 @@ class Timing:
     @property
     def tpot_s(self) -> float | None:
         """Time per output token after the first; None for a reply of one event."""
-        return (self.last_s - self.first_s) / (self.reply_tokens - 1) if len(self.chunks_s) > 1 < self.reply_tokens else None
+        several = len(self.chunks_s) > 1 and self.reply_tokens > 1
+        return (self.last_s - self.first_s) / (self.reply_tokens - 1) if several else None
 
     @property
     def gaps_s(self) -> tuple[float, ...]:

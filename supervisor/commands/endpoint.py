@@ -6,12 +6,12 @@ import contextlib
 import json
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from build.errors import TwinfoldError
 from build.settings import Sources
 from supervisor import control, service
+from supervisor.commands.files import CHECKOUT
 from supervisor.configuration import Configuration, configure
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def bench(args: Namespace, sources: Sources) -> int:
     one = configure(sources)
     gang = {} if args.url else _serving(one)
     with _hinting(args, one):
-        return measure(args, one, _endpoint(args, one), gang, Path(__file__).resolve().parents[2])
+        return measure(args, one, _endpoint(args, one), gang, CHECKOUT)
 
 
 def _endpoint(args: Namespace, one: Configuration) -> Endpoint:

@@ -143,7 +143,7 @@ def _written(runner: Runner, handles: Sequence[RankHandle]) -> Iterator[tuple[in
 
 
 def is_poll(line: str) -> bool:
-    """Whether the line tells of a look at the engine's health, such as the supervisor takes several times a second."""
+    """Whether the line tells of a look at the engine's health, such as the supervisor takes every second or two."""
     return _POLL.search(line) is not None
 
 

@@ -127,9 +127,11 @@ class ProcessRunner:
         return f"{current}:{size}"
 
     def whole_log(self, handle: RankHandle) -> Iterator[bytes]:
-        """The first file, the last one set aside, and the current one; a word in their place where somebody removed them."""
+        """The first file, the last one set aside, and the current one; a word in their place where somebody else removed them."""
         log = self._log(handle)
-        if not log.exists():
+        with self._lock:
+            known = self._find(handle) is not None
+        if known and not log.exists():
             yield LOST
         for part in (*_kept_parts(log), log):
             at = 0

@@ -1,8 +1,8 @@
 """What a scrape costs with two nodes and every family: latency, also while sources hang, and memory over many scrapes.
 
-``python -m bench.scrape [--scrapes N]``. A publisher publishes four times a second as the supervisor does. For the second figure
-the supervisor's own watchers hang: one on an engine that accepts and says nothing, one on a node whose commands are stopped
-(SIGSTOP). The client opens a connection for each scrape, as a fresh Prometheus does. One JSON line.
+``python -m bench.scrape [--scrapes N]``. A publisher publishes four times a second, as often as the supervisor ever does. For
+the second figure the supervisor's own watchers hang: one on an engine that accepts and says nothing, one on a node whose commands
+are stopped (SIGSTOP). The client opens a connection for each scrape, as a fresh Prometheus does. One JSON line.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def foreign(step: int) -> tuple[Foreign, ...]:
 
 
 def publish(exporter: Exporter, over: threading.Event) -> None:
-    """As the supervisor's publisher does."""
+    """As the supervisor's publisher does while the machine steps on and on."""
     step = 0
     while not over.wait(PUBLISH_S):
         step += 1

@@ -215,7 +215,7 @@ TestWorld = World.TestCase
 
 
 @pytest.mark.parametrize("since_s", [0.01, 0.1, 62.01, 1e6 + 0.1])
-def test_a_tick_at_the_very_deadline_counts_asdue(since_s: float) -> None:
+def test_a_tick_at_the_very_deadline_counts_as_due(since_s: float) -> None:
     """(62.01 + 2.0) - 62.01 is less than 2.0: only the sum that the wake-up is computed with tells the deadline."""
     assert due(since_s + 2.0, since_s, 2.0)
     assert not due(since_s + 1.9, since_s, 2.0)

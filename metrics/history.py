@@ -12,7 +12,7 @@ APART_S = 1.0
 
 
 class History:
-    """One point a second: tokens a second, and each node's available memory."""
+    """At most one point a second, fewer while nobody asks: tokens a second, and each node's available memory."""
 
     def __init__(self) -> None:
         self._points: deque[str] = deque(maxlen=POINTS)

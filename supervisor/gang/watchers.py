@@ -39,6 +39,7 @@ SERVING_POLL_S = 2.0  # ends are told at once; so often a log's growth is looked
 CALM_S = 1.5  # between looks at what a guard tells while memory is well above the floor; each look costs a waking
 HOPELESS_EXITS = frozenset({2, 126, 127})  # a usage error, no such program, no such entry point: the same again next time
 REST_S = 1.0  # so soon a changed period counts
+IDLE_MOST_S = 5.0  # an idle engine's period is stretched to this at most: an answer older than 15 s makes no gang ready
 AGAIN_S = 1.0  # a watch that broke begins anew so soon
 LOG_PIECES = 64  # at most this many MiB of one rank's log are read at once
 
@@ -396,9 +397,10 @@ class EngineWatch(Watcher):
 
     @property
     def _pace_s(self) -> float:
-        """Nothing can hang while nothing is asked for: then half as often will do."""
+        """Nothing can hang while nothing is asked for: then half as often will do, while readiness still has fresh answers."""
         reading = self._progress.reading
-        return self._period_s * (2.0 if reading and reading.busy is False else 1.0)
+        idle = reading is not None and reading.busy is False
+        return max(self._period_s, min(2.0 * self._period_s, IDLE_MOST_S)) if idle else self._period_s
 
     def _rested(self, began_s: float) -> bool:
         """Rest until a period after ``began_s``; it may change in the middle. True where the watch is over.

@@ -7,16 +7,34 @@ import threading
 
 import pytest
 
+from supervisor.engine import progress
 from supervisor.engine.probes import endpoint
 from supervisor.engine.progress import Patience
+from supervisor.engine.readings import EngineReading
 from supervisor.gang.board import Board
-from supervisor.gang.watchers import EngineWatch
+from supervisor.gang.watchers import IDLE_MOST_S, EngineWatch
 from supervisor.machine import Event, Phase, Policy, State
 from supervisor.machine.types import Stalled
+from supervisor.status.health import ANSWER_S
 from tests.testing.api import JSON, completion, serving
 
 PATIENCE_S = 30.0
 IDLE = b'{"inflight": 0, "streams": {"decoding": 0, "prefilling": 0}, "completion_tokens_total": 1, "prompt_tokens_total": 1}'
+
+
+@pytest.mark.parametrize(
+    ("period_s", "running", "pace_s"), [(1.0, 1, 1.0), (1.0, None, 1.0), (1.0, 0, 2.0), (4.0, 0, IDLE_MOST_S), (20.0, 0, 20.0)]
+)
+def test_an_idle_engine_is_read_half_as_often_and_never_so_seldom_that_it_counts_as_silent(
+    period_s: float, running: int | None, pace_s: float
+) -> None:
+    board = Board(State(policy=Policy(world_size=2)), os.getpid())
+    patience = Patience(stall_s=5.0, misses=2, idle_probe_s=60.0, prefill_tokens_per_s=1000.0, context_tokens=1024)
+    where = endpoint("http://127.0.0.1:1")
+    watch = EngineWatch(where, "m", 1, patience=patience, period_s=period_s, deadline_s=2.0, board=board, post=lambda _: None)
+    watch._progress = progress.observe(progress.begin(0.0), EngineReading(running=running), 1.0, patience)[0]
+    assert watch._pace_s == pace_s
+    assert IDLE_MOST_S * 3 <= ANSWER_S
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 from bench.soak import page
 from bench.soak.fault import Fault, Heal
 from bench.soak.rig import LaunchSeen, Rig, say, until
-from bench.soak.trial import FAULTY
+from bench.soak.trial import own_faults
 from build.errors import TwinfoldError
 
 BACK_S = 300.0
@@ -106,8 +106,7 @@ def _reckon(rig: Rig, back_s: float | None, began_s: float) -> list[str]:
         found += rig.strangers()
     found += rig.load.hanging(began_s)
     for run in range(1, rig.gang.runs + 1):
-        said = (rig.folder / f"err{run}").read_text().splitlines()
-        found += [line for line in said if FAULTY.search(line)]
+        found += own_faults((rig.folder / f"err{run}").read_text())
     return found
 
 

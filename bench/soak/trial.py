@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import re
 import threading
 import time
@@ -111,8 +112,21 @@ def trial(rig: Rig, fault: Fault) -> Outcome:
     outcome.complaints += [line for line in (made.trouble,) if line]
     outcome.complaints += _complaints(rig, fault, hit, made.began_s, outcome)
     said = rig.gang.err[heard if rig.gang.runs == runs else 0 :]
-    outcome.complaints += [line for line in said.splitlines() if FAULTY.search(line)]
+    outcome.complaints += own_faults(said)
     return outcome
+
+
+def own_faults(said: str) -> list[str]:
+    """Faults of the supervisor's own in what it said: each a line, and of a traceback where it began and what it ended with."""
+    found, lines = [], said.splitlines()
+    for at, line in enumerate(lines):
+        if not FAULTY.search(line):
+            continue
+        rest = lines[at + 1 :]
+        inner = list(itertools.takewhile(lambda one: one.startswith(" "), rest)) if line.startswith("Traceback") else []
+        ended = rest[len(inner)] if inner and len(inner) < len(rest) else ""
+        found.append(" | ".join(part.strip() for part in (line, *inner[-2:], ended) if part.strip()))
+    return found
 
 
 def settle(rig: Rig) -> None:

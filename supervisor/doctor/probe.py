@@ -6,6 +6,7 @@ kernel's answer may be fragmented. Where neither is there nothing is proven, and
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import shlex
@@ -74,7 +75,7 @@ def _echo(opened: Mapping[str, Node], facts: Mapping[str, NodeFacts], ways: Sequ
         lines = "".join(f"{w.there.address} {w.port} {w.there.netdev.name}\n" for w in ways if w.there.node == name)
         listen = _shell(LISTEN, opened[name], facts[name].tool, IDLE_MS)
         # it ends by itself once nothing comes any more, and nobody has to wait for that
-        threading.Thread(target=_quiet, args=(opened[name], listen, lines), name=f"listen-{name}", daemon=True).start()
+        threading.Thread(target=_listen, args=(opened[name], listen, lines), name=f"listen-{name}", daemon=True).start()
     lines = "".join(f"{w.key} {w.there.address} {w.port} {w.own.address} {w.own.netdev.name} {w.size}\n" for w in ways)
     printed = _quiet(opened[HEAD], _shell(SEND, opened[HEAD], facts[HEAD].tool, COUNT), lines)
     said = dict(line.split(" ", 1) for line in printed.splitlines() if " " in line)
@@ -112,6 +113,12 @@ def _quiet(node: Node, argv: Sequence[str], lines: str) -> str:
         return node.run(argv, DEADLINE_S, stdin=lines.encode(), check=False).text
     except NodeError:
         return ""
+
+
+def _listen(node: Node, argv: Sequence[str], lines: str) -> None:
+    """Whoever asked may have closed the node by now, in whatever moment."""
+    with contextlib.suppress(Exception):
+        _quiet(node, argv, lines)
 
 
 def outcome(printed: str) -> str:

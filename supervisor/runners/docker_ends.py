@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Collection, Iterable
 
-from build.errors import Refused
 from build.image.docker_api import Api
 
 WAIT_S = 60.0  # of one request: a connection that died without a word is not trusted for longer
@@ -79,10 +78,10 @@ class DockerEnds:
             return key in self._watched
 
     def _has_ended(self, key: str) -> bool:
-        """False where no answer comes in time, the daemon has gone, or it is in trouble."""
+        """False where no answer comes in time, the daemon has gone, or it is in trouble; a fault must not blind for ever."""
         try:
             answer = self._api.post(f"/containers/{key}/wait", {"condition": "not-running"}, timeout_s=WAIT_S)
-        except Refused:
+        except Exception:
             return False
         return answer.status in (OK, GONE)
 

@@ -35,5 +35,5 @@ def _examined(one: Configuration, args: Namespace) -> Examination:
         for node in opened.values():
             node.close()
     if args.save:
-        folder.save(args.save, raws, found.probed)
+        folder.save(args.save, raws, found.probed, inquiry.owner)
     return found

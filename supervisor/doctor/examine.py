@@ -64,7 +64,8 @@ def told(inquiry: Inquiry, raws: Mapping[str, Raw], probe: Probing = lambda *_: 
 def from_folder(inquiry: Inquiry, where: Path) -> Examination:
     """Judge captured outputs. The nodes are those of the folder, whatever the settings name, and so are their stores' places."""
     facts = tuple(raw.facts(name) for name, raw in folder.load(where).items())
-    inquiry = replace(inquiry, hosts=_hosts_of(inquiry, facts))
+    owner = folder.load_owner(where)
+    inquiry = replace(inquiry, hosts=_hosts_of(inquiry, facts), owner=inquiry.owner if owner is None else owner)
     probed = folder.load_probed(where)
     found = links.probe_findings(_links(inquiry, {one.name: one for one in facts}), probed, inquiry.wish)
     return judge(inquiry, facts, found, probed, serving=False)

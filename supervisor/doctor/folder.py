@@ -3,6 +3,7 @@
 ``DIR/nodes.json`` holds what the files do not: the nodes in order, their troubles, the times they were read at, the exit
 statuses that are not 0. A folder made by hand may leave it out: every folder in it is a node then, ``head`` first.
 ``DIR/probed.json`` holds what became of full-size packets, one row a rail and worker, where any were sent.
+``DIR/owner`` is the id of the state folder that asked, by which its own containers are told from another gang's.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from supervisor.doctor.script import Section
 
 INDEX = "nodes.json"
 PROBED = "probed.json"
+OWNER = "owner"
 HEAD = "head"
 
 
-def save(folder: Path, found: Mapping[str, Raw], probed: Iterable[Probed] = ()) -> None:
+def save(folder: Path, found: Mapping[str, Raw], probed: Iterable[Probed] = (), owner: str = "") -> None:
     """Write one. ``UsageError`` where it cannot be written."""
     try:
         for name, raw in found.items():
@@ -33,6 +35,7 @@ def save(folder: Path, found: Mapping[str, Raw], probed: Iterable[Probed] = ()) 
                 (folder / name / section).write_text(one.text, encoding="utf-8")
         (folder / INDEX).write_text(json.dumps({name: _row(raw) for name, raw in found.items()}, indent=1) + "\n")
         (folder / PROBED).write_text(json.dumps([dataclasses.asdict(one) for one in probed], indent=1) + "\n")
+        (folder / OWNER).write_text(owner + "\n")
     except OSError as error:
         raise UsageError(f"{folder} cannot be written ({error.strerror}): name another folder") from None
 
@@ -54,6 +57,16 @@ def load_probed(folder: Path) -> tuple[Probed, ...]:
         return ()
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(f"{folder / PROBED} cannot be read: {error}") from None
+
+
+def load_owner(folder: Path) -> str | None:
+    """The id of the state folder that asked, "" where it had none; None where the folder does not say. ``UsageError``."""
+    try:
+        return (folder / OWNER).read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{folder / OWNER} cannot be read: {error}") from None
 
 
 def _row(raw: Raw) -> dict[str, Any]:

@@ -52,6 +52,7 @@ class Inquiry:
     hosts: tuple[Host, ...]
     addresses: Mapping[str, str]  # of workers, as far as the user's words tell
     unbuilt: Unbuilt | None = None
+    owner: str = ""  # the state folder's id; "" where it has none yet
 
     @property
     def bundle(self) -> Bundle | None:
@@ -149,7 +150,7 @@ class Inquiry:
             api_open=open_to,
             serving=serving,
             container_name=serve.container_name,
-            owner=known.id if (known := identity.read(one.state_dir)) else "",
+            owner=self.owner,
             nodes=wishes,
         )
 
@@ -214,11 +215,12 @@ def inquire(one: Configuration) -> Inquiry:
     generation = generations.chosen_or_none(one.state_dir, one.places.target, one.places.variant)
     found = _hosts(one, generation.bundle.world_size if generation else None)
     addresses = {host.name: _address(one, host) for host in found if host.target}
+    owner = known.id if (known := identity.read(one.state_dir)) else ""
     if generation:
-        return Inquiry(one, generation, found, addresses)
+        return Inquiry(one, generation, found, addresses, owner=owner)
     from supervisor.doctor import unbuilt  # reads locks, which nothing else here needs
 
-    return Inquiry(one, None, found, addresses, unbuilt.read(one.places))
+    return Inquiry(one, None, found, addresses, unbuilt.read(one.places), owner)
 
 
 def _hosts(one: Configuration, world: int | None) -> tuple[Host, ...]:

@@ -118,8 +118,10 @@ def test_a_saved_folder_reads_as_what_was_saved(tmp_path: Path) -> None:
         "head": Raw(sections_of(1) | {"docker-info.json": Section("", 124)}, 1000.0),
         "worker": Raw(trouble=Trouble("Unreachable", "worker: nothing answers", "spark-b")),
     }
-    folder.save(tmp_path / "out", raws)
+    assert folder.load_owner(tmp_path / "out") is None
+    folder.save(tmp_path / "out", raws, owner="0123456789abcdef")
     again = folder.load(tmp_path / "out")
+    assert folder.load_owner(tmp_path / "out") == "0123456789abcdef"
     assert list(again) == ["head", "worker"]
     assert {name: raw.facts(name) for name, raw in again.items()} == {name: raw.facts(name) for name, raw in raws.items()}
     assert again["head"].facts("head").docker_said == "it takes the connection and does not answer"

@@ -14,12 +14,12 @@ from typing import Any
 
 from build.artefacts import bundles, engine_source, git_source, hub_files, kits, rank_cache, served, sources, toolchain
 from build.errors import PinsMissing, UsageError
-from build.graph import published, targets
+from build.graph import targets
 from build.graph.builders import PYTHON
 from build.graph.graph import Artefact
 from build.graph.targets import Site
 from build.hub.files import GIT_BLOB, SHA256, HubFile, Proof, Snapshot
-from build.locks import lockfile
+from build.locks import lockfile, published
 from build.locks.pins import Lock
 
 ABLIT = "ablit"

@@ -235,11 +235,11 @@ class Replication:
         return False
 
     def _copy(self, wanted: Sequence[Want]) -> int:
-        chunks = self._missing(wanted)
+        chunks = self._prepared(wanted)
         self._room(sum(c.length for c in chunks), wanted)
         copied = [self._copied_there(want, chunks) for want in wanted if self._cache and want.snapshot]
         if any(copied):
-            chunks = self._missing(wanted)
+            chunks = self._prepared(wanted)
         unfinished = [want.entry for want in wanted]
         try:
             sent_bytes = self._send(chunks)
@@ -252,8 +252,8 @@ class Replication:
             raise
         return sent_bytes
 
-    def _missing(self, wanted: Sequence[Want]) -> list[Chunk]:
-        """Ranges that have not arrived; every want's work folder is made."""
+    def _prepared(self, wanted: Sequence[Want]) -> list[Chunk]:
+        """Make every want's work folder there; the ranges that have not arrived."""
         return [chunk for want in wanted for chunk in replica.chunks(want.record, self._far.prepare(want.record, want.source))]
 
     def _copied_there(self, want: Want, chunks: Sequence[Chunk]) -> bool:

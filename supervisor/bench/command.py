@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from build.errors import CheckFailed, TwinfoldError, UsageError
-from build.graph import published
+from build.locks import published
 from supervisor.bench import record, table
 from supervisor.bench.asking import asking
 from supervisor.bench.measure import Bench

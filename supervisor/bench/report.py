@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from build.graph.published import Published
+from build.locks.published import Published
 from supervisor.bench.figures import Spread, decode_rate, one_by_one_rate, percentile, prefill_rate, spread
 from supervisor.bench.plan import Decode, Plan, Prefill, Step
 from supervisor.bench.readings import Measured

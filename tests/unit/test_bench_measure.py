@@ -11,7 +11,7 @@ import fastjsonschema
 import pytest
 
 from build.errors import CheckFailed, TwinfoldError, UsageError
-from build.graph.published import Published
+from build.locks.published import Published
 from supervisor.bench.asking import asking, together
 from supervisor.bench.measure import Bench
 from supervisor.bench.plan import Decode, Options, Prefill, plan

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from build.errors import UsageError
-from build.graph import dsv41, published
+from build.graph import dsv41
+from build.locks import published
 from tests.testing.checkout import CHECKOUT
 
 

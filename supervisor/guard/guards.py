@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +22,7 @@ from supervisor.runners.protocol import RankHandle
 from supervisor.status.view import NodeGuard
 
 CAUSE_S = 1.0  # a rank has ended: how long its guard may take to say whether it was the one
+LOG_AGAIN_S = 0.05
 SECRET_BYTES = 32
 
 
@@ -136,9 +138,13 @@ class HostedGuards:
 
     def reason(self, rank: int) -> Reason | None:
         """From what the guard said."""
-        found = (watch.cause(rank, CAUSE_S) for watch in self._watches.values())
-        cause = next((cause for cause in found if cause), None)
+        cause = self._cause(rank)
         return REASONS.get(cause) if cause else None
+
+    def _cause(self, rank: int) -> str | None:
+        """Read what its guard has said by now, and wait for its word of the end."""
+        found = (watch.cause(rank, CAUSE_S) for watch in self._watches.values())
+        return next((cause for cause in found if cause), None)
 
     def short_of_memory(self) -> str:
         """From what the guards said."""
@@ -146,11 +152,14 @@ class HostedGuards:
         return next((one.spec.node for one in ended), "")
 
     def evidence(self, rank: int) -> bytes:
-        """The guard's own log where it acted: it holds the samples before its kill."""
+        """The guard's own log where it acted: it holds the samples before its kill, and follows its word of the end."""
         one = next((one for one in self._kept if one.spec.rank == rank), None)
         if one is None:
             return b""
-        return self._hosts[one.spec.node].log(one.spec.launch_id, rank) or one.evidence
+        acted, until_s = self._cause(rank) is not None, time.monotonic() + CAUSE_S
+        while not (log := self._hosts[one.spec.node].log(one.spec.launch_id, rank)) and acted and time.monotonic() < until_s:
+            time.sleep(LOG_AGAIN_S)
+        return log or one.evidence
 
     def samples(self, node: str, after_s: float) -> tuple[Sample, ...]:
         """Of the node's guard with the newest; several guards of one node read the same memory."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -9,7 +11,10 @@ import pytest
 from build.errors import UsageError
 from build.settings import Sources, load
 from supervisor.gang.watchers import CALM_S
+from supervisor.guard import guards
+from supervisor.guard.guards import HostedGuards
 from supervisor.guard.host import GuardHost
+from supervisor.guard.kept import Kept
 from supervisor.guard.spec import GuardSpec, Lease, Limits
 from supervisor.guard.watch import LASTS_S, REST_S, STARTS, GuardWatch
 from supervisor.guard.wire import Hello
@@ -101,3 +106,34 @@ def test_only_guards_that_are_lost_in_a_row_end_the_gang(apart_s: float, lost: b
         watch._keep_up(watch.kept[0])
     assert any(isinstance(event, GuardLost) for event in told) is lost
     assert host.started == (STARTS if lost else 2 * STARTS + 1)
+
+
+class Logging(Host):
+    """A node whose guard writes its log a moment after it told of the end."""
+
+    def __init__(self, *logs: bytes) -> None:
+        super().__init__()
+        self.logs = list(logs)
+
+    def log(self, _launch_id: str, _rank: int) -> bytes:
+        return self.logs.pop(0) if len(self.logs) > 1 else self.logs[0]
+
+
+@pytest.mark.parametrize(
+    ("cause", "logs", "kept"),
+    [
+        ("hard", (b"", b"", b"kill"), b"kill"),
+        ("hard", (b"",), b"a sample\n"),
+        (None, (b"", b"not waited for"), b"a sample\n"),
+    ],
+    ids=["written late", "never written", "did not act"],
+)
+def test_a_guards_evidence_is_its_log_though_it_is_written_a_moment_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: str | None, logs: tuple[bytes, ...], kept: bytes
+) -> None:
+    monkeypatch.setattr(guards, "CAUSE_S", 0.3)
+    host = {"worker": cast("GuardHost", Logging(*logs))}
+    found = HostedGuards(host, tmp_path, post=lambda _: None, say=lambda _text, _level: None)
+    watch = found._watches["worker"] = GuardWatch(host, 1, b"s", post=lambda _: None, say=lambda _text, _level: None)
+    watch._kept[1] = Kept(SPEC, cause=cause, recent=deque([(0.0, b"a sample")]))
+    assert found.evidence(1) == kept

@@ -117,6 +117,7 @@ class GuardWatch(Watcher):
             one.connected.set()
         with self._lock:
             self._kept[spec.rank] = one
+        self._wanted.set()
 
     def _watch(self) -> None:
         while not self._stopped.is_set():
@@ -124,7 +125,7 @@ class GuardWatch(Watcher):
             self._rest()
             heard = {one.client: one for one in self.kept if one.client}
             if heard:
-                for ready in select.select(list(heard), [], [], HEAR_S if self._awaited else 0.0)[0]:
+                for ready in select.select(list(heard), [], [], HEAR_S if self._hurried else 0.0)[0]:
                     self._read(heard[ready])
             for one in self.kept:
                 self._keep_up(one)
@@ -136,11 +137,16 @@ class GuardWatch(Watcher):
                 one.client = None
         self._show_nodes()
 
+    @property
+    def _hurried(self) -> bool:
+        """Somebody waits for a line, or a guard's first sample is still to come: until then memory is read without it."""
+        return self._awaited > 0 or any(one.client and one.last is None for one in self.kept)
+
     def _rest(self) -> None:
-        """Each waking costs more than a line's reading: unless somebody waits for one, they are taken a few at a time."""
+        """Each waking costs more than a line's reading: where nothing is urgent, they are taken a few at a time."""
         if self._stopped.is_set():
             return
-        if not self._awaited:
+        if not self._hurried:
             self._wanted.wait(REST_S)
             self._wanted.clear()
         elif not any(one.client for one in self.kept):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections import deque
 from pathlib import Path
 from typing import cast
@@ -12,6 +13,8 @@ from build.errors import UsageError
 from build.settings import Sources, load
 from supervisor.gang.watchers import CALM_S
 from supervisor.guard import guards
+from supervisor.guard import watch as watch_module
+from supervisor.guard.client import GuardClient
 from supervisor.guard.guards import HostedGuards
 from supervisor.guard.host import GuardHost
 from supervisor.guard.kept import Kept
@@ -21,6 +24,7 @@ from supervisor.guard.wire import Hello
 from supervisor.machine import Event
 from supervisor.machine.types import GuardLost
 from supervisor.settings import Memory
+from tests.testing.waiting import until
 
 SPEC = GuardSpec(
     launch_id="l1",
@@ -137,3 +141,27 @@ def test_a_guards_evidence_is_its_log_though_it_is_written_a_moment_later(
     watch = found._watches["worker"] = GuardWatch(host, 1, b"s", post=lambda _: None, say=lambda _text, _level: None)
     watch._kept[1] = Kept(SPEC, cause=cause, recent=deque([(0.0, b"a sample")]))
     assert found.evidence(1) == kept
+
+
+def test_a_new_guard_is_heard_at_once_though_calm_ones_are_read_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_module, "REST_S", 600.0)
+    ours, guards_own = socket.socketpair()
+    ours.setblocking(False)
+
+    class Listening(Host):
+        def connect(self, _launch_id: str, _rank: int) -> GuardClient:  # type: ignore[override]
+            return GuardClient(ours)
+
+    host = {"worker": cast("GuardHost", Listening())}
+    watch = GuardWatch(host, 1, b"s", post=lambda _: None, say=lambda _text, _level: None)
+    watch.start()
+    try:
+        watch.guard(SPEC)
+        guards_own.sendall(b'{"missed":1}\n')
+        until("its first line", lambda: watch.kept[0].recent)
+        guards_own.sendall(b'{"sample":1,"t_ms":1,"available_bytes":7,"free_bytes":7}\n')
+        until("its first sample", lambda: watch.kept[0].last)
+    finally:
+        watch.stop()
+        watch.join()
+        guards_own.close()

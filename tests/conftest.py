@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import signal
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -19,6 +21,27 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+MARK = "mark.testbed"
+
+
+@functools.cache
+def of_the_testbed(file: Path) -> bool:
+    """Whether tests of this file may need the testbed: it names the mark, or takes it from a module of tests/testing that does.
+
+    Told from the text: whoever shares the tests out among workers knows no more of them than their names.
+    """
+    text = file.read_text()
+    shared = [one.stem for one in (file.parents[1] / "testing").glob("*.py") if MARK in one.read_text()]
+    return MARK in text or any(f"tests.testing.{name} import" in text for name in shared)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """No test of the testbed may be one that the sharing out does not know as such: two workers would want the one testbed."""
+    for item in items:
+        if item.get_closest_marker("testbed") and not of_the_testbed(item.path):
+            raise pytest.UsageError(f"{item.nodeid} needs the testbed, and its file does not say {MARK}")
+
+
 @pytest.hookimpl(optionalhook=True)  # pytest-xdist's
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Of several workers one takes a file whole, for its fixtures' sake, and one alone all files of the testbed: there is one."""
@@ -27,6 +50,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByFile(LoadScopeScheduling):  # type: ignore[misc] # untyped
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return "testbed" if "mark.testbed" in (config.rootpath / file).read_text() else file
+            return "testbed" if of_the_testbed(config.rootpath / file) else file
 
     return ByFile(config, log)

@@ -27,7 +27,7 @@ from metrics.readings import Distribution, Foreign, Reading, Snapshot
 from supervisor.engine.line import Endpoint
 from supervisor.engine.progress import Patience
 from supervisor.gang.board import Board
-from supervisor.gang.watchers import EngineWatch
+from supervisor.gang.engine_watch import EngineWatch
 from supervisor.hardware.watch import HardwareWatch
 from supervisor.machine import Phase, Policy, State
 from tests.testing.browser import pair

@@ -16,7 +16,8 @@ from supervisor.doctor.inquiry import inquire
 from supervisor.fleet.memory import far_meminfo
 from supervisor.gang.board import Board
 from supervisor.gang.gang import Gang
-from supervisor.gang.watchers import FarMemoryWatch, MemoryWatch, Watcher
+from supervisor.gang.memory_watch import FarMemoryWatch, MemoryWatch
+from supervisor.gang.watchers import Watcher
 from supervisor.guard.guards import Guards
 from supervisor.hardware.watch import HardwareWatch
 from supervisor.machine import Event

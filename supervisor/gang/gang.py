@@ -24,11 +24,13 @@ from supervisor.engine.probes import read_api_key, smoke
 from supervisor.fleet.site import Nodes
 from supervisor.gang import gate, leftovers, logs, measuring
 from supervisor.gang.board import Board
+from supervisor.gang.engine_watch import EngineWatch
 from supervisor.gang.launch import Blueprint, Plan, blueprint, fresh_s
+from supervisor.gang.rank_watch import RankWatch
 from supervisor.gang.rungs import Rungs
 from supervisor.gang.saving import ORDERLY, Saver, Unsaved
 from supervisor.gang.takings import Meter
-from supervisor.gang.watchers import EngineWatch, RankWatch, stop_all
+from supervisor.gang.watchers import stop_all
 from supervisor.guard.choice import tool
 from supervisor.guard.guards import Guards, NoGuards
 from supervisor.guard.spec import Limits

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.engine.contract import RankCommand
-from supervisor.gang.watchers import RankWatch
+from supervisor.gang.rank_watch import RankWatch
 from supervisor.machine import Event
 from supervisor.machine.types import Parity, RankExited, RankLoaded, RankStarted, ServerReady
 from supervisor.runners.process import ProcessRunner

@@ -12,7 +12,7 @@ from supervisor.engine.probes import endpoint
 from supervisor.engine.progress import Patience
 from supervisor.engine.readings import EngineReading
 from supervisor.gang.board import Board
-from supervisor.gang.watchers import IDLE_MOST_S, EngineWatch
+from supervisor.gang.engine_watch import IDLE_MOST_S, EngineWatch
 from supervisor.machine import Event, Phase, Policy, State
 from supervisor.machine.types import Stalled
 from supervisor.status.health import ANSWER_S

@@ -11,7 +11,7 @@ import pytest
 
 from build.errors import UsageError
 from build.settings import Sources, load
-from supervisor.gang.watchers import CALM_S
+from supervisor.gang.memory_watch import CALM_S
 from supervisor.guard import guards
 from supervisor.guard import watch as watch_module
 from supervisor.guard.client import GuardClient

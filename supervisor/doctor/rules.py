@@ -12,8 +12,8 @@ from build.units import gib
 from supervisor.doctor import parity
 from supervisor.doctor.facts import NodeFacts
 from supervisor.doctor.findings import Action, Finding, error, note, warning
+from supervisor.runners.labels import FOLDER, OWNER, PROJECT
 
-PROJECT_LABEL, OWNER_LABEL, FOLDER_LABEL = "twinfold.project", "twinfold.owner", "twinfold.owner.folder"
 GUARD_LABEL = "twinfold.guard"
 ENGINE = re.compile(r"tensorfold|tf-dsv41")
 
@@ -171,7 +171,7 @@ def _cma(node: NodeFacts, _: Wanted) -> Iterator[Finding]:
 
 
 def _leftovers(node: NodeFacts, wanted: Wanted) -> Iterator[Finding]:
-    ours = [one for one in node.containers if PROJECT_LABEL in one.labels and not _of_another(one, wanted)]
+    ours = [one for one in node.containers if PROJECT in one.labels and not _of_another(one, wanted)]
     if ours and not wanted.serving:
         yield note(
             "leftovers",
@@ -203,9 +203,9 @@ def _gpu_users(node: NodeFacts, wanted: Wanted) -> Iterator[Finding]:
 
 def _other_gang(node: NodeFacts, wanted: Wanted) -> Iterator[Finding]:
     for one in node.containers:
-        if one.running and PROJECT_LABEL in one.labels and _of_another(one, wanted):
+        if one.running and PROJECT in one.labels and _of_another(one, wanted):
             yield _gang_beside(node, one, wanted)
-        elif one.running and PROJECT_LABEL not in one.labels and _is_engine(one, wanted.container_name):
+        elif one.running and PROJECT not in one.labels and _is_engine(one, wanted.container_name):
             yield error(
                 "other_gang",
                 node.name,
@@ -218,11 +218,11 @@ def _other_gang(node: NodeFacts, wanted: Wanted) -> Iterator[Finding]:
 
 def _of_another(one: Container, wanted: Wanted) -> bool:
     """Whether another state folder's gang made it. One that an earlier version made does not say."""
-    return one.labels.get(OWNER_LABEL, wanted.owner) != wanted.owner
+    return one.labels.get(OWNER, wanted.owner) != wanted.owner
 
 
 def _gang_beside(node: NodeFacts, one: Container, wanted: Wanted) -> Finding:
-    whose = one.labels.get(FOLDER_LABEL, "an unknown folder")
+    whose = one.labels.get(FOLDER, "an unknown folder")
     found = f"{node.label}: the container {one.name} runs a rank of another gang, of {whose}"
     if wanted.needs.gpu:
         return error("other_gang", node.name, found, "two gangs do not fit one node", "stop it there", "supervisor stop")

@@ -23,7 +23,8 @@ from build.image.docker_api import Answer, Api, DaemonUnreachable
 from build.image.load import Daemon, load
 from supervisor.runners.docker_ends import DockerEnds
 from supervisor.runners.docker_log import CHUNK_BYTES, Cursor, Follower, LogStream, messages, parse_cursor, take, texts, unread
-from supervisor.runners.docker_spec import LAUNCH, PROJECT, Options, create_body, leftover, owner_of
+from supervisor.runners.docker_spec import LAUNCH, Options, create_body, leftover, owner_of
+from supervisor.runners.labels import PROJECT
 from supervisor.runners.protocol import Leftover, LogChunk, Owner, RankExit, RankHandle, RankSpec, StartRefused
 
 LOOK_EVERY_S = 2.0  # at a rank of which nothing is told

@@ -12,9 +12,9 @@ from typing import Any
 
 from build.bundle import Needs
 from supervisor.runners import docker_made
+from supervisor.runners.labels import FOLDER, OWNER, PROJECT
 from supervisor.runners.protocol import MARKER, Leftover, Mount, Owner, RankHandle, RankSpec
 
-PROJECT = "twinfold.project"
 LAUNCH = "twinfold.launch"
 RANK = "twinfold.rank"
 SPEC = "twinfold.spec"
@@ -22,8 +22,6 @@ WORLD = "twinfold.world"
 BUNDLE = "twinfold.bundle"
 CONTEXT = "twinfold.context"
 NODE = "twinfold.node"
-OWNER = "twinfold.owner"  # the id of the state folder; a version without it made one that has none
-FOLDER = "twinfold.owner.folder"
 
 STACK_BYTES = 64 << 20  # the engine's recipes run it with this stack
 INFINIBAND = "/dev/infiniband"

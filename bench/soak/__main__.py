@@ -7,12 +7,13 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from bench.hosts import two_hosts
-from bench.soak import mixed, page
+from bench.soak import mixed, page, results
 from bench.soak.fault import Fault
 from bench.soak.kinds import KINDS
 from bench.soak.rig import CLIENTS, Rig, say
@@ -31,15 +32,22 @@ def main() -> int:
     if args.list:
         print("\n".join(one.name for one in kinds))
         return 0
-    with rig(args.seed, args.keep) as made:
-        if args.minutes:
+    if args.minutes:
+        with rig(args.seed, args.keep) as made:
             return mixed.soak(made, kinds, args.minutes * 60.0, args.every, args.page)
-        outcomes = list(matrix(made, kinds, args.trials, args.within * 60.0))
-        at = Circumstances(args.seed, CLIENTS, os.cpu_count() or 0, os.getloadavg()[0])
-        say(summary(outcomes, at))
-        if args.page:
-            page.write_matrix(args.page, outcomes, at)
-        return 0 if outcomes and not any(one.complaints for one in outcomes) else 1
+    outcomes = results.read(args.results, kinds)
+    rounds = missing(kinds, Counter(one.fault.name for one in outcomes), args.trials)
+    if rounds:
+        with rig(args.seed, args.keep) as made:
+            for outcome in matrix(made, rounds, args.within * 60.0):
+                outcomes.append(outcome)
+                if args.results:
+                    results.append(args.results[0], outcome)
+    at = Circumstances(args.seed, CLIENTS, os.cpu_count() or 0)
+    say(summary(outcomes, at))
+    if args.page:
+        page.write_matrix(args.page, outcomes, at)
+    return 0 if outcomes and not any(one.complaints for one in outcomes) else 1
 
 
 @contextmanager
@@ -52,10 +60,16 @@ def rig(seed: int, keep: Path | None) -> Iterator[Rig]:
             yield one
 
 
-def matrix(made: Rig, kinds: list[Fault], trials: int, within_s: float) -> Iterator[Outcome]:
-    """Round after round over all kinds, each round in another order; it ends early where the time is up."""
+def missing(kinds: Sequence[Fault], made: Mapping[str, int], trials: int) -> list[list[Fault]]:
+    """The rounds that are left until every kind has had its trials; in each of them the kinds that it still wants."""
+    rounds = [[one for one in kinds if made.get(one.name, 0) <= number] for number in range(trials)]
+    return [one for one in rounds if one]
+
+
+def matrix(made: Rig, rounds: Sequence[Sequence[Fault]], within_s: float) -> Iterator[Outcome]:
+    """Round after round, each in an order of its own; it ends early where the time is up."""
     began_s = time.monotonic()
-    for number in range(1, trials + 1):
+    for number, kinds in enumerate(rounds, 1):
         for fault in made.chance.sample(kinds, len(kinds)):
             if within_s and time.monotonic() - began_s > within_s:
                 return
@@ -71,6 +85,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--within", type=float, default=0.0, metavar="MIN", help="begin no trial after so many minutes")
     parser.add_argument("--minutes", type=float, default=0.0, help="a mixed soak of so many minutes instead of the matrix")
     parser.add_argument("--every", type=float, default=3.0, metavar="S", help="seconds between the soak's faults, about")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="keep every trial in this file, and count those in it as made; further files are read only",
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--page", type=Path, default=None, help="write the figures into this page of the docs")
     parser.add_argument("--keep", type=Path, default=None, help="a folder for state and logs that is kept")

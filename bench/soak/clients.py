@@ -52,6 +52,7 @@ class Load:
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._ended: deque[Ended] = deque(maxlen=KEPT)
+        self._hung: list[Ended] = []  # beside them: none of these may be lost in a long soak
         self._running: dict[int, float] = {}
         self.counts: Counter[str] = Counter()
         chances = [random.Random(f"{seed}:{number}") for number in range(count)]  # noqa: S311 - spreads load, guards nothing
@@ -74,12 +75,12 @@ class Load:
         """Requests that hung, or hang now, since this moment; each as a line."""
         now_s = time.monotonic()
         with self._lock:
-            lines = [f"a client hung for {one.ended_s - one.began_s:.0f} s" for one in self._ended if self._hung(one, since_s)]
+            lines = [
+                f"a client hung for {one.ended_s - one.began_s:.0f} s, from {one.began_s - since_s:.1f} s on"
+                for one in self._hung
+                if one.ended_s >= since_s
+            ]
             return lines + [f"a client waits since {now_s - began_s:.0f} s" for began_s in self._overdue(now_s)]
-
-    @staticmethod
-    def _hung(one: Ended, since_s: float) -> bool:
-        return one.how == "hung" and one.ended_s >= since_s
 
     def _overdue(self, now_s: float) -> list[float]:
         return [began_s for began_s in self._running.values() if now_s - began_s > 2 * BOUND_S]
@@ -97,9 +98,11 @@ class Load:
             with self._lock:
                 self._running[number] = began_s
             how, detail = _outcome(lambda: _stream(self._port, chance))
+            ended = Ended(began_s, time.monotonic(), how, detail)
             with self._lock:
                 del self._running[number]
-                self._ended.append(Ended(began_s, time.monotonic(), how, detail))
+                self._ended.append(ended)
+                self._hung += [ended] if how == "hung" else []
                 self.counts[how] += 1
             if how != "finish":
                 self._over.wait(REST_S)

@@ -36,7 +36,7 @@ def soak(rig: Rig, kinds: list[Fault], for_s: float, every_s: float, to: Path | 
     """Faults for so long, then the reckoning; 1 where something is left or the gang does not serve."""
     course, began_s = Course(), time.monotonic()
     while time.monotonic() - began_s < for_s:
-        _one(rig, rig.chance.choice(kinds), course)
+        _one(rig, rig.chance.choice(kinds), course, began_s)
         time.sleep(rig.chance.uniform(0.5, 1.5) * every_s)
     lasted_s = time.monotonic() - began_s
     rig.bed.heal()
@@ -49,7 +49,7 @@ def soak(rig: Rig, kinds: list[Fault], for_s: float, every_s: float, to: Path | 
     return 1 if complaints else 0
 
 
-def _one(rig: Rig, fault: Fault, course: Course) -> None:
+def _one(rig: Rig, fault: Fault, course: Course, soak_began_s: float) -> None:
     """Make the fault on whatever is there, hold it, heal it. Between launches those that need a rank come to nothing."""
     _have_supervisor(rig, course)
     hit = _seen(rig)
@@ -74,7 +74,8 @@ def _one(rig: Rig, fault: Fault, course: Course) -> None:
         fault.heal(rig, hit)
     course.supervisors += rig.gang.runs - runs
     course.launches |= {hit.launch_id} - {""}
-    say(f"{time.monotonic() - began_s:.1f} s: {fault.name}; {rig.status().get('state', 'no supervisor')}")
+    span = f"{began_s - soak_began_s:.1f} to {time.monotonic() - soak_began_s:.1f} s"
+    say(f"{span}: {fault.name}; {rig.status().get('state', 'no supervisor')}")
 
 
 def _have_supervisor(rig: Rig, course: Course) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.soak.clients import Load
 from bench.soak.clock import Clock
-from bench.soak.volume import HeadVolume, WorkerVolume
+from bench.soak.volume import HeadVolume, WorkerVolume, end_left_volumes
 from build.errors import TwinfoldError
 from supervisor.runners import procid
 from supervisor.runners.procid import ProcessId
@@ -100,7 +100,8 @@ class Rig:
         self._ends.callback(self.reset_readings)
         self.reset_readings()
         volume = self.folder / "volume"
-        self.disk = HeadVolume(self.head, self.folder / "volume.img", volume, STATE_MIB)
+        end_left_volumes()
+        self.disk = HeadVolume(self.head, volume, STATE_MIB)
         self._ends.callback(self.disk.close)
         self._ends.callback(clear, self.bed)
         self.far_disk = WorkerVolume(self.worker, STORE, STORE_MIB)

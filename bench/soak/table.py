@@ -24,7 +24,6 @@ class Circumstances:
     seed: int
     clients: int
     cores: int
-    load: float
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -45,9 +44,10 @@ def summary(outcomes: Sequence[Outcome], at: Circumstances) -> str:
     """One line over all."""
     held = sum(not one.complaints for one in outcomes)
     kinds = len({one.fault.name for one in outcomes})
+    loads = [one.load for one in outcomes] or [0.0]
     return (
         f"{len(outcomes)} trials of {kinds} kinds, {held} held; seed {at.seed}, {at.clients} streaming clients,"
-        f" {at.cores} cores at a load of {at.load:.1f}."
+        f" {at.cores} cores at loads of {min(loads):.1f} to {max(loads):.1f}."
     )
 
 

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import re
 import subprocess
 from pathlib import Path
 
+from supervisor.runners import procid
 from tests.testbed.hosts import Host
 
 BLOCK = 1 << 20
+IMAGE = re.compile(r"/head-volume-(\d+)-(\d+)\.img( \(deleted\))?$")  # of the process that mounted it: id, start time
+
+
+def end_left_volumes() -> None:
+    """Unmount what killed runs left: their folders cannot be removed before."""
+    listed = subprocess.run(["losetup", "--json", "--list"], check=True, capture_output=True, text=True).stdout
+    for one in json.loads(listed or "{}").get("loopdevices", []):
+        owner = IMAGE.search(one["back-file"] or "")
+        if owner and procid.start_ticks(int(owner[1])) != int(owner[2]):
+            subprocess.run(["umount", "--lazy", one["name"]], check=False, capture_output=True)
+            subprocess.run(["losetup", "--detach", one["name"]], check=False)
 
 
 class HeadVolume:
     """An ext4 of ``size_mib`` in a file, mounted at ``at`` both here and on the head: the head has mounts of its own."""
 
-    def __init__(self, head: Host, image: Path, at: Path, size_mib: int) -> None:
+    def __init__(self, head: Host, at: Path, size_mib: int) -> None:
         self._head, self._at = head, at
+        image = at.parent / f"head-volume-{os.getpid()}-{procid.start_ticks(os.getpid())}.img"
         at.mkdir()
         with image.open("wb") as file:
             file.truncate(size_mib << 20)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.soak import results
+from bench.soak.__main__ import missing
 from bench.soak.kinds import KINDS
 from bench.soak.page import replace_part, write_matrix
 from bench.soak.table import Circumstances, percentile, table
@@ -37,12 +39,29 @@ def test_a_run_replaces_its_part_of_the_page_and_names_what_did_not_hold(tmp_pat
     page.write_text(PAGE.read_text())
     before = page.read_text()
     for _ in range(2):
-        write_matrix(page, outcomes(), Circumstances(seed=1, clients=3, cores=2, load=1.0))
+        write_matrix(page, outcomes(), Circumstances(seed=1, clients=3, cores=2))
     text = page.read_text()
     assert text.count("4 trials of 1 kinds, 3 held; seed 1") == 1
     assert f"- {KIND.name}: a client hung for 61 s" in text
     assert text.partition("<!-- matrix -->")[0] == before.partition("<!-- matrix -->")[0]
     assert text.partition("<!-- end of matrix -->")[2] == before.partition("<!-- end of matrix -->")[2]
+
+
+def test_trials_are_kept_in_files_and_a_half_written_line_counts_for_nothing(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    for path, made in ((first, outcomes()[:3]), (second, outcomes()[3:])):
+        for one in made:
+            results.append(path, one)
+    with first.open("a") as file:
+        file.write('{"fault": "half')
+    assert results.read([first, second, tmp_path / "none"], KINDS) == outcomes()
+    assert results.read([first, second], KINDS[1:]) == []
+
+
+def test_the_rounds_that_are_left_hold_what_each_kind_still_wants() -> None:
+    first, second = KINDS[:2]
+    assert missing([first, second], {first.name: 2, second.name: 1}, 3) == [[second], [first, second]]
+    assert missing([first, second], {first.name: 3, second.name: 4}, 3) == []
 
 
 def test_a_page_without_marks_is_refused(tmp_path: Path) -> None:

@@ -39,11 +39,11 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="tf-") as name, contextlib.closing(Victim()) as victim:
         guard = GuardProcess(Path(name), victim, RealProc(), hard_bytes=1 << 20, soft_bytes=1 << 20)
         with contextlib.closing(guard), contextlib.closing(guard.listen()) as listener:
-            listener.until(sample=...)
-            began, before, samples = time.monotonic(), cpu_ns(guard.process.pid), 0
+            first = last = listener.until(sample=...)["sample"]
+            began, before = time.monotonic(), cpu_ns(guard.process.pid)
             while time.monotonic() < began + 60 * args.minutes:
-                listener.until(sample=...)
-                samples += 1
+                last = listener.until(sample=...)["sample"]
+            samples = last - first
             elapsed_s = time.monotonic() - began
             used_s = (cpu_ns(guard.process.pid) - before) / 1e9
             found = {

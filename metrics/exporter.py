@@ -29,7 +29,8 @@ from metrics.readings import Reading, Snapshot
 FRESH_S = 1.0  # so old may be what is handed out
 CONNECTION_S = 10.0  # Prometheus' own scrape time-out by default
 CONNECTIONS = 64
-LOOK_S = 1.0  # between looks for connections that are late; requests are taken at once
+LOOK_S = 5.0  # between looks for connections that are late; requests are taken at once
+KNOCK_S = 1.0
 
 Clock = Callable[[], float]
 
@@ -86,7 +87,7 @@ class Exporter:
             asked = threading.Thread(target=self._server.shutdown)
             asked.start()
             with suppress(OSError):  # a knock, so that it looks now
-                socket.create_connection((self._address[0], self.port), LOOK_S).close()
+                socket.create_connection((self._address[0], self.port), KNOCK_S).close()
             asked.join()
             self._server.server_close()
             self._thread.join()

@@ -165,7 +165,7 @@ class Supervisor:
 
     def _served(self) -> str:
         """The bundle of the launch in hand."""
-        serving = self._board.view().serving
+        serving = self._board.serving
         return serving.bundle_entry if serving else ""
 
     def _signalled(self, number: int, _frame: FrameType | None) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from build.errors import Refused, TwinfoldError
 from build.settings import Sources
-from supervisor import control, service, voice
+from supervisor import control, heap, service, voice
 from supervisor.commands import left
 from supervisor.configuration import Configuration, configure, settings_of
 from supervisor.ends import error_of
@@ -25,6 +25,7 @@ def run(args: Namespace, sources: Sources) -> int:
         return dry_run(configure(sources), as_json=args.json)
     from supervisor.run import serve
 
+    heap.share()
     logs_ = configure(sources).logs
     form = voice.form(logs_.log_format, sources.environ, terminal=sys.stderr.isatty())
     serve(sources, voice.TextVoice(sys.stdout, sys.stderr, verbose=args.verbose, form=form), once=args.once)

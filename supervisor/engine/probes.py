@@ -117,6 +117,8 @@ class Reader:
         self._health, self._metrics = b"", b""
         self._health_s = self._metrics_s = float("-inf")
         self._families: Sequence[Family] = ()
+        self._read: tuple[bytes, Sequence[Family], bool] = (b"", (), False)
+        self._reading = EngineReading()
 
     def __enter__(self) -> Self:
         return self
@@ -136,13 +138,20 @@ class Reader:
             self._read_metrics(deadline_s - (self._clock() - began_s))
             if not self._families and self._health_s < began_s:
                 self._read_health(deadline_s - (self._clock() - began_s))
-        return read_engine(self._health, self._families, old=self._metrics_s < began_s)
+        return self._as_reading(old=self._metrics_s < began_s)
+
+    def _as_reading(self, *, old: bool) -> EngineReading:
+        """An idle engine says the same again and again."""
+        heard = (self._health, self._families, old)
+        if heard != self._read:
+            self._read, self._reading = heard, read_engine(self._health, self._families, old=old)
+        return self._reading
 
     def _read_health(self, left_s: float) -> None:
         self._health, self._health_s = self._line.get("/health", max(left_s, LEAST_S)).body, self._clock()
 
     def _read_metrics(self, left_s: float) -> None:
-        """An idle engine says the same again and again. One that says nothing here may still say how it is."""
+        """One that says nothing here may still say how it is."""
         try:
             answer = self._line.get("/metrics", max(left_s, LEAST_S))
         except ProbeFailed:

@@ -16,7 +16,6 @@ from supervisor.gang.watchers import Post, Watcher
 from supervisor.machine import Phase
 from supervisor.machine import types as machine
 
-REST_S = 1.0  # so soon a changed period counts
 IDLE_MOST_S = 5.0  # an idle engine's period is stretched to this at most: an answer older than 15 s makes no gang ready
 
 
@@ -42,6 +41,7 @@ class EngineWatch(Watcher):
         self._board, self._post, self._clock = board, post, clock
         self._progress = progress.begin(clock())
         self._lock = threading.Lock()
+        self._woken = threading.Event()  # by another period, or the end
         self._probe: threading.Thread | None = None
 
     def _watch(self) -> None:
@@ -58,6 +58,12 @@ class EngineWatch(Watcher):
         """Go on with other patience."""
         with self._lock:
             self._patience, self._period_s, self._deadline_s = patience, period_s, deadline_s
+        self._woken.set()
+
+    def stop(self) -> None:
+        """End soon."""
+        super().stop()
+        self._woken.set()
 
     @property
     def _pace_s(self) -> float:
@@ -71,9 +77,9 @@ class EngineWatch(Watcher):
 
         A look that was waited for in vain has lasted longer than that: then the next follows at once.
         """
-        while (left_s := began_s + self._pace_s - self._clock()) > 0:
-            if self._stopped.wait(min(left_s, REST_S)):
-                return True
+        while not self._stopped.is_set() and (left_s := began_s + self._pace_s - self._clock()) > 0:
+            self._woken.wait(left_s)
+            self._woken.clear()
         return self._stopped.is_set()
 
     def _look(self, reader: Reader) -> None:

@@ -11,7 +11,7 @@ from supervisor.gang import identity
 from supervisor.gang.watchers import Watcher
 from supervisor.runners.protocol import Owner
 
-LOOK_EVERY_S = 2.0
+LOOK_EVERY_S = 5.0
 
 
 class FolderWatch(Watcher):

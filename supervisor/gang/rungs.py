@@ -65,7 +65,7 @@ class Rungs:
 class LadderWatch(Watcher):
     """Asks for a launch one rung up once the gang has served quietly for long enough, and nothing runs just now."""
 
-    PERIOD_S = 1.0
+    PERIOD_S = 5.0
 
     def __init__(self, rungs: Rungs, board: Board, post: Callable[[Event], None], quiet_s: Callable[[], float]) -> None:
         super().__init__("ladder")

@@ -9,7 +9,7 @@ from pathlib import Path
 from supervisor.gang.watchers import Watcher
 from supervisor.reload.notices import hints
 
-LOOK_EVERY_S = 2.0
+LOOK_EVERY_S = 5.0  # a hint comes at once; this is for files that send none
 SETTLE_S = 0.1  # an editor may truncate a file first and write it then
 
 Stamp = tuple[int, int, int] | None

@@ -20,22 +20,24 @@ Key = tuple[str, tuple[tuple[str, str], ...]]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One family over all launches. ``totals`` has the series of a counter or histogram in order of appearance."""
+    """One family over all launches. ``totals`` has the series of a counter or histogram in order of appearance; ``shown`` is the
+    family with the values to show.
+    """
 
     family: Family
     launch: int
     totals: Mapping[Key, Total] = field(default_factory=lambda: MappingProxyType({}))
+    shown: Family = field(init=False)  # made once: it is asked for more often than the engine says anything new
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shown", self._shown() if self.grows else self.family)
 
     @property
     def grows(self) -> bool:
         """Its values only ever grow; else they are figures of one moment of ``launch``."""
         return self.family.type in GROWING
 
-    @property
-    def shown(self) -> Family:
-        """The family with the values to show."""
-        if not self.grows:
-            return self.family
+    def _shown(self) -> Family:
         points = tuple(Point(name, MappingProxyType(dict(labels)), total.value) for (name, labels), total in self.totals.items())
         return replace(self.family, points=points)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import stat
 import time
@@ -247,9 +248,25 @@ def test_kills_whatever_its_readers_do(room: Room, trouble: Callable[[GuardProce
     assert guard.wait() == 10
 
 
+def test_while_memory_is_calm_one_sample_in_five_is_told_and_every_move_at_once(room: Room) -> None:
+    victim, proc = room.victim(), room.tree(30 * GIB)
+    listener = room.listen(room.guard(victim, proc, period_ms=50))
+    calm = [listener.until(sample=...)["sample"] for _ in range(4)]
+    assert [later - earlier for earlier, later in itertools.pairwise(calm)] == [5, 5, 5]
+    proc.set(29 * GIB)
+    moved = listener.until(available_bytes=29 * GIB)["sample"]
+    assert moved <= calm[-1] + 5
+    while listener.until(sample=...)["sample"] < moved + 15:  # longer than two steps that could be a slope
+        pass
+    proc.set(3 * GIB)
+    soft = [listener.until(level="soft")["sample"] for _ in range(4)]
+    assert [later - earlier for earlier, later in itertools.pairwise(soft)] == [1, 1, 1]
+
+
 def test_a_slow_reader_is_told_how_many_lines_it_missed(room: Room) -> None:
     victim, proc = room.victim(), room.tree()
     guard = room.guard(victim, proc, period_ms=10)
+    proc.set(3 * GIB)  # under the soft floor every sample is told
     slow, quick = room.listen(guard), room.listen(guard)
     last = 0
     while last < 400:

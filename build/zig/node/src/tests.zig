@@ -4,6 +4,7 @@ test {
     _ = @import("json.zig");
     _ = @import("net.zig");
     _ = @import("sha256.zig");
+    _ = @import("guard/calm.zig");
     _ = @import("guard/decide.zig");
     _ = @import("guard/lease.zig");
     _ = @import("guard/meminfo.zig");

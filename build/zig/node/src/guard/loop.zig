@@ -4,6 +4,7 @@ const std = @import("std");
 const linux = std.os.linux;
 const sys = @import("../sys.zig");
 const json = @import("../json.zig");
+const calm = @import("calm.zig");
 const decide = @import("decide.zig");
 const proc = @import("proc.zig");
 const paths = @import("paths.zig");
@@ -45,6 +46,7 @@ pub const Guard = struct {
 
     number: u64 = 0,
     slope: decide.Recent = .{},
+    calm: calm.Calm = .{},
     recent: record.Recent = .{},
     recovery: decide.Recovery = .{},
     soft: bool = false,
@@ -204,19 +206,21 @@ pub const Guard = struct {
         try line.writeAll("}\n");
     }
 
-    /// The sample, and what changed with it.
+    /// The sample, where it says something new, and what changed with it.
     fn tell(self: *Guard, reading: ?proc.Reading, verdict: decide.Verdict, now_ms: u64) void {
         const readable = reading != null;
         if (readable != self.readable) {
             self.readable = readable;
+            self.calm.wake();
             self.say("{{\"event\":\"{s}\",\"t_ms\":{d}}}\n", .{ if (readable) "readable" else "unreadable", now_ms });
         }
         if (reading) |r| self.tellSoft(r.memory.available_bytes, now_ms);
         self.tellPeer(now_ms);
         if (!readable) return;
+        const phase = self.watch.phase;
+        if (phase == .watching and !self.calm.tells(self.floor, reading.?.memory.available_bytes, verdict)) return;
         var buffer: [1024]u8 = undefined;
         var line: Writer = .fixed(&buffer);
-        const phase = self.watch.phase;
         const moment: record.Moment = .{ .number = self.number, .reading = reading.?, .verdict = verdict, .phase = phase };
         self.writeSample(&line, moment, now_ms) catch return;
         self.stream.broadcast(line.buffered());
@@ -303,6 +307,7 @@ pub const Guard = struct {
         var line: Writer = .fixed(&buffer);
         self.writeHello(&line) catch return;
         _ = self.stream.accept(line.buffered());
+        self.calm.wake();
     }
 
     /// The first line of every client.

@@ -12,7 +12,7 @@ pub const help =
     \\
     \\Watches one rank of a launch from its registration to its end: kills it (SIGKILL through a pidfd) when available memory is
     \\below the hard floor, or would be within the horizon at the present fall; stops it when the peer's lease or the supervisor
-    \\is silent. Streams a sample every period to whoever is connected. Allocates nothing once it runs.
+    \\is silent. Streams its samples to whoever is connected. Allocates nothing once it runs.
     \\
     \\  --pid N --start-ticks T   the rank: its pid and field 22 of /proc/N/stat; another process of that pid is refused
     \\  --proc DIR                proc tree that memory is read from (default /proc): meminfo and pressure/memory
@@ -38,8 +38,8 @@ pub const help =
     \\  --orphan-s N              its silence after which the rank is stopped in order (default 600)
     \\  --stop-timeout-s N        from that SIGTERM to SIGKILL (default 30)
     \\
-    \\Stream: JSON lines. First {"hello":{...}}, then {"sample":N,...} and {"event":"...",...}; a client that reads too slowly
-    \\misses lines and is told how many by {"missed":N}. t_ms is CLOCK_MONOTONIC. Events: soft, soft_cleared, kill, term,
+    \\Stream: JSON lines. First {"hello":{...}}, then {"sample":N,...} and {"event":"...",...}; while memory is calm one sample in
+    \\five is told. A client that reads too slowly misses lines and is told how many by {"missed":N}. t_ms is CLOCK_MONOTONIC. Events: soft, soft_cleared, kill, term,
     \\kill_failed, dead, recovered, unreadable, readable, resumed (after the guard itself was stopped), peer_heard, log_failed.
     \\A client may send {"alive":N}, which renews the supervisor's lease, and {"bye":true}, which ends a guard whose rank has
     \\ended.

@@ -78,6 +78,7 @@ NEWER_GENERATION = _gauge("newer_generation_waiting", "1 when a newer generation
 SETTINGS_REFUSED = _gauge(
     "settings_refused", "1 while config.toml, the lock or the current generation cannot be taken as they are."
 )
+STATE_FOLDER_LOST = _gauge("state_folder_lost", "1 while the state folder is gone, or another lies in its place.")
 SETTINGS_PARITY = _gauge(
     "settings_parity", "1 while every rank logged the settings that it was given, 0 after a launch where one did not."
 )

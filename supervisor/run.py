@@ -122,7 +122,7 @@ class Supervisor:
         watches = [
             publisher,
             *NodeWatches(lambda: self._configuration, self._gang, self._board, self._guards, self.post).over(stack),
-            FolderWatch(one.state_dir, self._owner, self._voice.say),
+            FolderWatch(one.state_dir, self._owner, self._voice.say, self._board.set_folder_lost),
             LadderWatch(self._rungs, self._board, self.post, lambda: self._configuration.memory.ladder_up_s),
             ReloadWatch(self._watched, self._reloads.consider, self._served),
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from signal import SIGKILL, SIGSTOP
 
 from bench.soak import acts
@@ -16,6 +17,7 @@ EXIT = ends(Reason.RANK_EXIT)
 HANG = ends(Reason.NO_PROGRESS)
 LOW = ends(Reason.MEMORY_HARD, Reason.MEMORY_SLOPE)
 APART = ends(Reason.NO_PROGRESS, Reason.PEER_SILENT, Reason.RANK_EXIT)
+AWAY_S = (6.0, 10.0)
 
 
 def gid_in_use(rig: Rig, _hit: LaunchSeen) -> str:
@@ -37,8 +39,11 @@ def settings_refused(rig: Rig, _hit: LaunchSeen) -> str:
 
 
 def waited_for_memory(rig: Rig, _hit: LaunchSeen) -> str:
-    """A complaint unless the gate has waited."""
-    return "" if "waiting for memory" in rig.gang.err else "nothing waited for memory to come back"
+    """A complaint unless the launch began no sooner than memory was given back."""
+    back_s = re.findall(r"memory was back ([\d.]+) s after the eviction", rig.gang.err)
+    if back_s and float(back_s[-1]) > AWAY_S[0] - 1.0:
+        return ""
+    return f"memory stayed away for {AWAY_S[0]:g} s, and it was taken for back after {back_s[-1:] or 'no word of it'}"
 
 
 def mended(rig: Rig, _hit: LaunchSeen) -> str:
@@ -146,7 +151,7 @@ KINDS: tuple[Fault, ...] = (
     Fault(
         name="memory stays away after a collapse",
         inject=acts.collapse(lambda rig: [rig.head], from_gib=2.0, to_gib=0.06, gib_per_s=14.0),
-        heal=acts.give_memory_back, hold_s=(6.0, 10.0), expect=BACK, reasons=LOW, evidence=True, check=waited_for_memory,
+        heal=acts.give_memory_back, hold_s=AWAY_S, expect=BACK, reasons=LOW, evidence=True, check=waited_for_memory,
         quick=False,
     ),
     Fault(

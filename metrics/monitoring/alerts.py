@@ -171,6 +171,20 @@ ALERTS = (
         ("Mend the file, or take the change back: it is read again at once.",),
     ),
     Alert(
+        "StateFolderLost",
+        "critical",
+        f"{c.STATE_FOLDER_LOST.name} == 1",
+        60,
+        "the state folder is gone",
+        "The folder was removed, replaced or unmounted under a gang that serves. It serves on, but cannot start again, no command"
+        " reaches its supervisor, and logs of ranks that are processes are lost.",
+        ("The supervisor's log: which folder, and since when.", "`findmnt` and `ls` on the head: was it unmounted or removed?"),
+        (
+            "Unmounted: mount it again. It is noticed within seconds.",
+            "Removed: `kill` the supervisor's process, which ends all in order; then `doit` and `supervisor run`.",
+        ),
+    ),
+    Alert(
         "SettingsDiffer",
         "critical",
         f"{c.SETTINGS_PARITY.name} == 0",

@@ -174,6 +174,7 @@ function served(status) {
   facts(at("bundle"), [
     ["model", status.served_name], ["target", status.target], ["variant", status.variant],
     ["generation", status.generation === undefined ? "" : `${status.generation}${status.newer_generation ? ` (${status.newer_generation} waits for a restart)` : ""}`],
+    ["state folder", status.state_folder_lost ? "gone, or replaced by another" : ""],
     ["context", status.context_tokens && `${count(status.context_tokens)} tokens`], ["runner", status.runner],
     ...Object.entries(pins).map(([name, value]) => [name.replaceAll("_", " "), value, "proof"]),
   ]);

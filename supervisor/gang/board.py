@@ -72,6 +72,7 @@ class Board:
         self._evicted_launch = 0
         self._rung = 0
         self._reload = ReloadView()
+        self._folder_lost = False
         self._built: Built | None = None
         self.stepped = threading.Event()  # set at each step of the machine; who publishes clears it
         self._made_s = clock()
@@ -178,6 +179,11 @@ class Board:
         with self._lock:
             self._reload = reload
 
+    def set_folder_lost(self, lost: bool) -> None:
+        """The state folder was taken away, or is back."""
+        with self._lock:
+            self._folder_lost = lost
+
     def set_fresh(self, fresh_s: float) -> None:
         """Other probes: what they saw proves life for so long."""
         with self._lock:
@@ -225,6 +231,7 @@ class Board:
                 evictions=tuple(Eviction(node, stage, count) for (node, stage), count in sorted(self._evictions.items())),
                 ladder_rung=self._rung,
                 reload=self._reload,
+                folder_lost=self._folder_lost,
                 built=self._built,
                 stepped_s=self._stepped_s,
             )

@@ -17,9 +17,9 @@ LOOK_EVERY_S = 5.0
 class FolderWatch(Watcher):
     """Says once that the folder is gone, or is another, and once that it is back."""
 
-    def __init__(self, state_dir: Path, owner: Owner, say: Callable[[str, str], None]) -> None:
+    def __init__(self, state_dir: Path, owner: Owner, say: Callable[[str, str], None], show_lost: Callable[[bool], None]) -> None:
         super().__init__("folder")
-        self._state_dir, self._owner, self._say = state_dir, owner, say
+        self._state_dir, self._owner, self._say, self._show_lost = state_dir, owner, say, show_lost
         self._there = True
 
     def _watch(self) -> None:
@@ -27,6 +27,7 @@ class FolderWatch(Watcher):
             there = self._is_there()
             if there != self._there:
                 self._there = there
+                self._show_lost(not there)
                 self._tell()
 
     def _is_there(self) -> bool:

@@ -27,6 +27,7 @@ from supervisor.runners.docker_spec import LAUNCH, Options, create_body, leftove
 from supervisor.runners.labels import PROJECT
 from supervisor.runners.protocol import Leftover, LogChunk, Owner, RankExit, RankHandle, RankSpec, StartRefused
 
+ENDS_KEPT = 64  # how the newest ranks ended, also once they are removed
 LOOK_EVERY_S = 2.0  # at a rank of which nothing is told
 READERS = 4  # of one running rank's log at a time, each at its own place
 NOT_FOUND = 404
@@ -100,6 +101,9 @@ class DockerRunner:
         if ended is not None:
             with self._lock:
                 self._ended[handle.key] = ended
+                while len(self._ended) > ENDS_KEPT:
+                    self._looked_s.pop(oldest := next(iter(self._ended)), None)
+                    del self._ended[oldest]
         return ended
 
     def wait(self, handles: Sequence[RankHandle], timeout_s: float) -> tuple[RankExit, ...]:

@@ -51,6 +51,7 @@ def _gang(view: View, *, ready: bool) -> Iterator[Reading]:
     yield Reading(catalog.READY, float(ready))
     yield Reading(catalog.LADDER_RUNG, float(view.ladder_rung))
     yield Reading(catalog.SETTINGS_REFUSED, float(bool(view.reload.refused)))
+    yield Reading(catalog.STATE_FOLDER_LOST, float(view.folder_lost))
     if (equal := _parity(view)) is not None:
         yield Reading(catalog.SETTINGS_PARITY, float(equal))
     yield Reading(catalog.SETTINGS_WAITING, float(len(view.reload.waiting)))

@@ -45,6 +45,7 @@ def status(view: View, tally: Tally) -> dict[str, Any]:
         "evictions": [{"node": one.node, "stage": one.stage, "count": one.count} for one in view.evictions],
         "context_ladder_rung": view.ladder_rung,
         "reload": {"refused": view.reload.refused, "waiting": list(view.reload.waiting)},
+        "state_folder_lost": view.folder_lost,
         "hardware": [_hardware(node, view.now_s) for node in view.hardware],
         "ended_launches": [_end(end) for end in view.ends],
     }

@@ -158,4 +158,5 @@ class View:
     ladder_rung: int = 0  # steps down the ladder of contexts
     built: Built | None = None
     reload: ReloadView = ReloadView()
+    folder_lost: bool = False  # the state folder is gone, or another
     stepped_s: float | None = None  # when the machine's loop last turned; None before its first turn

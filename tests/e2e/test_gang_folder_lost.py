@@ -20,6 +20,7 @@ def test_the_gang_serves_on_and_says_so_and_a_signal_ends_it_in_order(tmp_path: 
         pids = gang.pids().values()
         shutil.rmtree(gang.state)
         until("the word about it", lambda: f"the state folder {gang.state} was removed or replaced" in gang.err)
+        until("the metric", lambda: gang.metric("twinfold_state_folder_lost") == 1.0)
         assert f"`kill {gang.running.pid}`" in gang.err
         assert "42" in gang.ask(QUESTION)[1]["choices"][0]["message"]["content"]
         gang.signal(signal.SIGTERM)

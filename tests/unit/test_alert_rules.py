@@ -101,6 +101,8 @@ CASES = (
     ),
     Case("SettingsRefused", {series("twinfold_settings_refused"): "0 1x40"}, "3m", ({},)),
     Case("SettingsRefused", {series("twinfold_settings_refused"): "0 1 0x40"}, "3m"),  # taken back
+    Case("StateFolderLost", {series("twinfold_state_folder_lost"): "0 1x40"}, "3m", ({},)),
+    Case("StateFolderLost", {series("twinfold_state_folder_lost"): "0 1 0x40"}, "3m"),  # mounted again
     Case("SettingsDiffer", {series("twinfold_settings_parity"): "1 0x40"}, "1m", ({},)),
     Case("SettingsDiffer", {series("twinfold_settings_parity"): "1x40"}, "1m"),
     Case("StoreNotVerified", {series("twinfold_store_verified_timestamp_seconds"): f"{-31 * 86400}x4"}, "30s", ({},)),

@@ -343,6 +343,7 @@ def test_what_is_not_known_is_left_out() -> None:
         catalog.SETTINGS_PARITY,
         catalog.SETTINGS_REFUSED,
         catalog.SETTINGS_WAITING,
+        catalog.STATE_FOLDER_LOST,
         catalog.LAUNCHES,
         catalog.RESTARTS,
         catalog.ENGINE_UP,

@@ -32,6 +32,15 @@ HISTORY = Board(
                     4,
                 ),
                 Panel(
+                    "State folder",
+                    "1 while it is gone, or another lies in its place: the gang serves on, and cannot start again.",
+                    "short",
+                    (Query(of(c.STATE_FOLDER_LOST), "lost"),),
+                    Look.STAT,
+                    4,
+                    ((None, "green"), (1.0, "red")),
+                ),
+                Panel(
                     "Settings of the ranks",
                     "1 when every rank runs with what it was given, as its own log says.",
                     "short",

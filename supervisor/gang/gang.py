@@ -181,17 +181,16 @@ class Gang:
             if why := reserve_differs(one.configuration):
                 self._voice.say(why, "warning")
             one.check_world(self._board.state.policy.world_size)
-            one = replace(one, links=self._nodes.examine(one.configuration, launch.cancelled, self._voice.say))
-            gate.check_ports(one)
-            self._nodes.prepare(one, launch.cancelled)
-            if launch.cancelled.is_set():
-                return
-            if one.gate_on_free:
-                gate.drop_own_pages(one, tool(one), self._voice.say)
-            one = replace(one, links=self._nodes.prove(one.configuration, one.links, self._voice.say))
-            plan = gate.plan_when_it_fits(
-                one, launch.cancelled, self._voice.say, lambda: self._nodes.available(one.configuration)
-            )
+            with gate.MemoryWait(one, launch.cancelled, self._voice.say) as there:
+                one = replace(one, links=self._nodes.examine(one.configuration, launch.cancelled, self._voice.say))
+                gate.check_ports(one)
+                self._nodes.prepare(one, launch.cancelled)
+                if launch.cancelled.is_set():
+                    return
+                if one.gate_on_free:
+                    gate.drop_own_pages(one, tool(one), self._voice.say)
+                one = replace(one, links=self._nodes.prove(one.configuration, one.links, self._voice.say))
+                plan = gate.plan_when_it_fits(one, there, lambda: self._nodes.available(one.configuration))
         except gate.Cancelled:
             return
         except TwinfoldError as error:

@@ -6,7 +6,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Self
 
 from build.errors import Refused
 from build.facts import read_meminfo
@@ -57,9 +59,63 @@ def drop_own_pages(one: Blueprint, tool: Path, say: Say) -> None:
         say(f"not all page cache of our own files was dropped: {done.stderr.decode(errors='replace').strip()}")
 
 
-def plan_when_it_fits(
-    one: Blueprint, cancelled: threading.Event, say: Say, elsewhere: Callable[[], Mapping[str, int]] = dict
-) -> Plan:
+class MemoryWait:
+    """Waits until the memory of this node that a launch needs has been there for a while.
+
+    A context manager: until :meth:`until_there` it looks in a thread of its own, so that the while passes beside all else that
+    the gate asks for.
+    """
+
+    def __init__(self, one: Blueprint, cancelled: threading.Event, say: Say, clock: Callable[[], float] = time.monotonic) -> None:
+        asked, memory = one.asked_context, one.configuration.memory
+        self._need = one.running_at(LEAST_CONTEXT if isinstance(asked, str) else asked).need_bytes
+        self._gate = Gate(self._need, memory.gate_stable_s, memory.gate_wait_s, memory.sample_stale_s, on_free=one.gate_on_free)
+        self._memory, self._cancelled, self._say, self._clock = memory, cancelled, say, clock
+        self._watch = GateWatch(clock())
+        self._asked_for = threading.Event()
+        self._beside = threading.Thread(target=self._look_on, name="gate memory", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._beside.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._asked_for.set()
+        self._beside.join()
+
+    def until_there(self) -> None:
+        """Return once it is there. ``Refused`` where it is not within ``gate_wait_s`` from now; ``Cancelled``."""
+        self._asked_for.set()
+        self._beside.join()
+        self._watch, told = replace(self._watch, began_s=self._clock()), False
+        while (verdict := self._look()).state is not GateState.OPEN:
+            if verdict.state is GateState.REFUSED:
+                raise Refused(_short(self._need, verdict, self._memory))
+            if verdict.short_bytes and not told:
+                told = True
+                self._tell(verdict.short_bytes)
+            if self._cancelled.wait(self._memory.sample_period_s):
+                raise Cancelled
+
+    def _look_on(self) -> None:
+        while not self._cancelled.is_set():
+            self._look()
+            if self._asked_for.wait(self._memory.sample_period_s):
+                return
+
+    def _look(self) -> GateVerdict:
+        now_s = self._clock()
+        self._watch, verdict = watch_gate(self._gate, self._watch, _sample(self._memory, now_s), self._clock())
+        return verdict
+
+    def _tell(self, short_bytes: int) -> None:
+        self._say(
+            f"waiting for memory, at most {self._memory.gate_wait_s:g} s: {gib(self._need, 2)} must be available,"
+            f" {gib(short_bytes, 2)} are short"
+        )
+
+
+def plan_when_it_fits(one: Blueprint, there: MemoryWait, elsewhere: Callable[[], Mapping[str, int]] = dict) -> Plan:
     """Wait until the least that was asked for fits, then choose the context by what is there.
 
     What was asked for is bounded by the ladder's rung where an eviction has lowered it. ``elsewhere`` gives what the workers have
@@ -67,34 +123,13 @@ def plan_when_it_fits(
 
     ``Refused`` says which context would fit, where one would.
     """
-    asked, memory = one.asked_context, one.configuration.memory
-    least = one.running_at(LEAST_CONTEXT if isinstance(asked, str) else asked)
+    memory = one.configuration.memory
     try:
-        wait_for_memory(least, cancelled, say)
+        there.until_there()
     except Refused:
         one.at({HEAD: available_bytes(memory)})
         raise
     return one.at({HEAD: available_bytes(memory), **elsewhere()})
-
-
-def wait_for_memory(plan: Plan, cancelled: threading.Event, say: Say, clock: Callable[[], float] = time.monotonic) -> None:
-    """Return once the memory that the launch needs has been there for a while. ``Refused`` after ``gate_wait_s``."""
-    memory = plan.blueprint.configuration.memory
-    need = plan.need_bytes
-    gate = Gate(need, memory.gate_stable_s, memory.gate_wait_s, memory.sample_stale_s, on_free=plan.blueprint.gate_on_free)
-    watch, told = GateWatch(clock()), False
-    while True:
-        watch, verdict = watch_gate(gate, watch, _sample(memory, clock()), clock())
-        if verdict.state is GateState.OPEN:
-            return
-        if verdict.state is GateState.REFUSED:
-            raise Refused(_short(need, verdict, memory))
-        if verdict.short_bytes and not told:
-            told = True
-            short = gib(verdict.short_bytes, 2)
-            say(f"waiting for memory, at most {memory.gate_wait_s:g} s: {gib(need, 2)} must be available, {short} are short")
-        if cancelled.wait(memory.sample_period_s):
-            raise Cancelled
 
 
 def _sample(memory: Memory, at_s: float) -> Sample | None:

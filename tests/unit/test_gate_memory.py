@@ -1,0 +1,73 @@
+"""The gate's wait for memory: what passes beside the gate's other questions, and what is waited for."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from build.errors import Refused
+from build.units import GIB
+from supervisor.gang.gate import Cancelled, MemoryWait
+from supervisor.gang.launch import Blueprint
+from tests.testing.node_tool import ProcTree
+from tests.testing.waiting import until
+
+NEED = 8 * GIB
+
+
+@dataclass
+class Clock:
+    """Stands until it is moved."""
+
+    now_s: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def a_blueprint(proc: Path, **memory: Any) -> Blueprint:
+    given = {"gate_stable_s": 0.5, "gate_wait_s": 60.0, "sample_stale_s": 4.0, "sample_period_s": 0.01, "min_avail_gib": 4.0}
+    configuration = SimpleNamespace(memory=SimpleNamespace(proc_root=proc, **given | memory))
+    plan = SimpleNamespace(need_bytes=NEED)
+    one = SimpleNamespace(asked_context=8192, configuration=configuration, gate_on_free=False, running_at=lambda _context: plan)
+    return cast(Blueprint, one)
+
+
+def test_the_stable_time_passes_while_the_gate_asks_for_other_things(tmp_path: Path) -> None:
+    clock, nobody_waits = Clock(), threading.Event()
+    tree = ProcTree(tmp_path / "proc", NEED)
+    with MemoryWait(a_blueprint(tree.root), nobody_waits, pytest.fail, clock) as there:
+        until("a look", lambda: there._watch.held_since_s is not None)
+        clock.now_s += 1.0
+        nobody_waits.set()  # a wait would be cancelled
+        there.until_there()
+
+
+def test_memory_that_was_short_meanwhile_is_waited_for_from_then_on(tmp_path: Path) -> None:
+    clock, cancelled, said = Clock(), threading.Event(), list[str]()
+    tree = ProcTree(tmp_path / "proc", NEED - GIB)
+
+    def say(line: str) -> None:
+        said.append(line)
+        cancelled.set()
+
+    with MemoryWait(a_blueprint(tree.root), cancelled, say, clock) as there:
+        until("a look", lambda: there._watch.last_at_s is not None)
+        clock.now_s += 3600.0  # the other questions took long: the wait counts from its own beginning
+        with pytest.raises(Cancelled):
+            there.until_there()
+    assert said == ["waiting for memory, at most 60 s: 8.00 GiB must be available, 1.00 GiB are short"]
+
+
+def test_memory_that_does_not_come_is_refused(tmp_path: Path) -> None:
+    tree = ProcTree(tmp_path / "proc", NEED - GIB)
+    with (
+        pytest.raises(Refused, match=r"1\.00 GiB are short after 0 s"),
+        MemoryWait(a_blueprint(tree.root, gate_wait_s=0.0), threading.Event(), pytest.fail) as there,
+    ):
+        there.until_there()

@@ -30,7 +30,7 @@ FRESH_S = 1.0  # so old may be what is handed out
 CONNECTION_S = 10.0  # Prometheus' own scrape time-out by default
 CONNECTIONS = 64
 LOOK_S = 5.0  # between looks for connections that are late; requests are taken at once
-KNOCK_S = 1.0
+KNOCK_S = 1.0  # for the connection that wakes it at the end
 
 Clock = Callable[[], float]
 
@@ -278,7 +278,7 @@ class _Server(ThreadingMixIn, HTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Every second: end connections over their deadline, such as a client that sends a byte now and then."""
+        """Every few seconds: end connections over their deadline, such as a client that sends a byte now and then."""
         self._cut(time.monotonic() - CONNECTION_S)
 
     def server_close(self) -> None:

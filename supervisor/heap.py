@@ -11,7 +11,7 @@ M_ARENA_MAX = -8  # malloc.h of the GNU C library
 def share() -> None:
     """Call before any thread is started. Without the GNU C library nothing is done: others have one heap already.
 
-    The interpreter's own lock lets one thread allocate at a time, so that they do not wait for each other here.
+    The interpreter's own lock mostly lets one thread allocate at a time, so that they hardly wait for each other here.
     """
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)

@@ -23,10 +23,11 @@ from supervisor.fleet.fleet import Fleet, fleet_for
 from supervisor.gang import identity, leftovers, ports
 from supervisor.gang.board import Board
 from supervisor.gang.folder import FolderWatch
-from supervisor.gang.gang import Gang, keeping
+from supervisor.gang.gang import Gang
 from supervisor.gang.launch import blueprint
 from supervisor.gang.loop import Loop
 from supervisor.gang.rungs import LadderWatch, Rungs
+from supervisor.gang.saving import keeping
 from supervisor.gang.takings import Takings
 from supervisor.gang.watchers import stop_all
 from supervisor.guard.choice import forget_guards, guards_for, hosts_for, told_by

@@ -39,12 +39,16 @@ def main() -> int:
     rounds = missing(kinds, Counter(one.fault.name for one in outcomes), args.trials)
     if rounds:
         with rig(args.seed, args.keep) as made:
+            made.chance.seed(f"{args.seed}, {len(outcomes)} made")  # a matrix that goes on does not do the same again
             for outcome in matrix(made, rounds, args.within * 60.0):
                 outcomes.append(outcome)
                 if args.results:
                     results.append(args.results[0], outcome)
-    at = Circumstances(args.seed, CLIENTS, os.cpu_count() or 0)
+    at = Circumstances(CLIENTS, os.cpu_count() or 0)
     say(summary(outcomes, at))
+    for one in outcomes:
+        if one.complaints:
+            say(f"did not hold: {one}")
     if args.page:
         page.write_matrix(args.page, outcomes, at)
     return 0 if outcomes and not any(one.complaints for one in outcomes) else 1

@@ -41,9 +41,10 @@ def settings_refused(rig: Rig, _hit: LaunchSeen) -> str:
 def waited_for_memory(rig: Rig, _hit: LaunchSeen) -> str:
     """A complaint unless the launch began no sooner than memory was given back."""
     back_s = re.findall(r"memory was back ([\d.]+) s after the eviction", rig.gang.err)
-    if back_s and float(back_s[-1]) > AWAY_S[0] - 1.0:
+    # counted from the end of the launch, which may come seconds after the collapse
+    if back_s and float(back_s[-1]) > AWAY_S[0] / 2:
         return ""
-    return f"memory stayed away for {AWAY_S[0]:g} s, and it was taken for back after {back_s[-1:] or 'no word of it'}"
+    return f"memory stayed away for {AWAY_S[0]:g} s, and was taken for back after {back_s[-1] if back_s else 'no'} s"
 
 
 def mended(rig: Rig, _hit: LaunchSeen) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,10 +12,12 @@ from bench.soak.trial import Outcome
 
 
 def append(path: Path, outcome: Outcome) -> None:
-    """Add one, in one write. The kind stands as its name."""
-    known = {name: getattr(outcome, name) for name in ("safe_s", "serving_s", "reason", "complaints", "load")}
-    with path.open("a") as file:
-        file.write(json.dumps({"fault": outcome.fault.name} | known) + "\n")
+    """Add one, in one write, on a line of its own also behind half a line. The kind stands as its name."""
+    known = {name: getattr(outcome, name) for name in ("safe_s", "serving_s", "reason", "complaints", "load", "seed")}
+    with path.open("ab+") as file:
+        file.seek(max(0, file.seek(0, io.SEEK_END) - 1))
+        begin = b"" if file.read(1) in {b"", b"\n"} else b"\n"
+        file.write(begin + json.dumps({"fault": outcome.fault.name} | known).encode() + b"\n")
 
 
 def read(paths: Sequence[Path], kinds: Sequence[Fault]) -> list[Outcome]:

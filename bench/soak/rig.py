@@ -85,7 +85,7 @@ class Rig:
     """Up from construction to :meth:`close`. The testbed is lent."""
 
     def __init__(self, bed: Testbed, folder: Path, seed: int, **settings: object) -> None:
-        self.bed, self.folder, self.chance = bed, folder, random.Random(seed)  # noqa: S311 - spreads faults, guards nothing
+        self.bed, self.folder, self.seed, self.chance = bed, folder, seed, random.Random(seed)  # noqa: S311 - spreads faults, guards nothing
         (self.worker,) = bed.workers
         self.head = bed.head
         self._ends = contextlib.ExitStack()  # what was made is taken away again, also where the rest cannot be

@@ -21,7 +21,6 @@ HEAD = (
 class Circumstances:
     """Where and how the trials were made."""
 
-    seed: int
     clients: int
     cores: int
 
@@ -44,9 +43,10 @@ def summary(outcomes: Sequence[Outcome], at: Circumstances) -> str:
     """One line over all."""
     held = sum(not one.complaints for one in outcomes)
     kinds = len({one.fault.name for one in outcomes})
+    seeds = ", ".join(map(str, sorted({one.seed for one in outcomes})))
     loads = [one.load for one in outcomes] or [0.0]
     return (
-        f"{len(outcomes)} trials of {kinds} kinds, {held} held; seed {at.seed}, {at.clients} streaming clients,"
+        f"{len(outcomes)} trials of {kinds} kinds, {held} held; seeds {seeds}; {at.clients} streaming clients,"
         f" {at.cores} cores at loads of {min(loads):.1f} to {max(loads):.1f}."
     )
 

@@ -29,8 +29,8 @@ FAULTY = re.compile(r"Traceback \(most recent call last\)|should not have come|e
 class Outcome:
     """What a trial came to. Times in seconds from the fault's beginning; ``serving_s`` from its end where that came later.
 
-    ``reason`` is what the launch was saved under, "" where it serves on; ``load`` the machine's load average over a minute. A
-    trial with complaints did not hold.
+    ``reason`` is what the launch was saved under, "" where it serves on; ``load`` the machine's load average over a minute,
+    ``seed`` what its random choices came from. A trial with complaints did not hold.
     """
 
     fault: Fault
@@ -39,6 +39,7 @@ class Outcome:
     reason: str = ""
     complaints: list[str] = field(default_factory=list)
     load: float = 0.0
+    seed: int = 0
 
     def __str__(self) -> str:
         safe = "" if self.safe_s is None else f", safe after {self.safe_s:.2f} s"
@@ -116,7 +117,7 @@ def trial(rig: Rig, fault: Fault) -> Outcome:
     outcome.complaints += _complaints(rig, fault, hit, made.began_s, outcome)
     said = rig.gang.err[heard if rig.gang.runs == runs else 0 :]
     outcome.complaints += own_faults(said)
-    outcome.load = os.getloadavg()[0]
+    outcome.load, outcome.seed = os.getloadavg()[0], rig.seed
     return outcome
 
 

@@ -17,13 +17,13 @@ IMAGE = re.compile(r"/head-volume-(\d+)-(\d+)\.img( \(deleted\))?$")  # of the p
 
 
 def end_left_volumes() -> None:
-    """Unmount what killed runs left: their folders cannot be removed before."""
+    """Unmount what killed runs left: their folders cannot be removed before. All of one machine see the same processes here."""
     listed = subprocess.run(["losetup", "--json", "--list"], check=True, capture_output=True, text=True).stdout
     for one in json.loads(listed or "{}").get("loopdevices", []):
         owner = IMAGE.search(one["back-file"] or "")
         if owner and procid.start_ticks(int(owner[1])) != int(owner[2]):
             subprocess.run(["umount", "--lazy", one["name"]], check=False, capture_output=True)
-            subprocess.run(["losetup", "--detach", one["name"]], check=False)
+            subprocess.run(["losetup", "--detach", one["name"]], check=False, capture_output=True)
 
 
 class HeadVolume:

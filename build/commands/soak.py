@@ -32,5 +32,5 @@ class Soak(Guarded, Command):  # type: ignore[misc] # doit is untyped
         words += [f"--results={params['results']}"] if params["results"] else []
         done = subprocess.run([sys.executable, "-m", "bench.soak", f"--page={PAGE}", *words], check=False)
         if done.returncode:
-            raise CheckFailed("not every trial held: the lines above say which, and what came of it")
+            raise CheckFailed("not every trial held: the last lines above say which, and what came of it")
         return 0

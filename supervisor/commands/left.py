@@ -52,8 +52,8 @@ def tell(found: Found) -> None:
 def stop(one: Configuration, *, force: bool) -> int:
     """End them on every node. ``GaveUp`` where one cannot be ended, or a node cannot be reached."""
     from supervisor.gang import leftovers
-    from supervisor.gang.gang import keeping
     from supervisor.gang.launch import blueprint
+    from supervisor.gang.saving import keeping
     from supervisor.guard.choice import forget_guards, hosts_for, told_by
 
     with service.only_one(one.run_dir), nodes_of(one) as fleet:

@@ -15,30 +15,29 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from build.errors import Refused, TwinfoldError
+from build.errors import TwinfoldError
 from supervisor import service
 from supervisor.configuration import Configuration
 from supervisor.engine import progress as progress_
 from supervisor.engine.line import Endpoint, ProbeFailed
 from supervisor.engine.probes import read_api_key, smoke
 from supervisor.fleet.site import Nodes
-from supervisor.gang import gate, leftovers, logs, measuring
+from supervisor.gang import gate, logs, measuring
 from supervisor.gang.board import Board
 from supervisor.gang.engine_watch import EngineWatch
+from supervisor.gang.evictions import Evictions
+from supervisor.gang.gating import Gating
 from supervisor.gang.launch import Blueprint, Plan, blueprint, fresh_s
 from supervisor.gang.rank_watch import RankWatch
 from supervisor.gang.rungs import Rungs
-from supervisor.gang.saving import ORDERLY, Saver, Unsaved
+from supervisor.gang.saving import ORDERLY, Saver, Unsaved, keeping
 from supervisor.gang.takings import Meter
 from supervisor.gang.watchers import stop_all
-from supervisor.guard.choice import tool
 from supervisor.guard.guards import Guards, NoGuards
 from supervisor.guard.spec import Limits
 from supervisor.machine import Effect, Event, Phase, State
 from supervisor.machine import types as machine
 from supervisor.memory.ladder import steps_down
-from supervisor.memory.measured import settled
-from supervisor.memory.needs import reserve_differs
 from supervisor.runners.protocol import Owner, RankHandle, Runner, StartRefused, wait_until_ended
 from supervisor.settings import Probes
 from supervisor.status.view import LaunchEnd
@@ -100,10 +99,12 @@ class Gang:
         self._runner, self._board, self._post, self._voice = runner, board, post, voice
         self._configure, self._nodes, self._notify, self._clock = configure, nodes, notify, clock
         self._guards: Guards = guards or NoGuards()
-        self._rungs, self._owner = rungs, owner
-        self._evicted_s: float | None = None
+        self._owner = owner
+        self._evictions = Evictions(rungs, board, voice.say, self._guards.short_of_memory, clock)
         self._saver = Saver(runner, self._guards, self._keeping)
-        self._forget_guards = forget_guards
+        self._gating = Gating(
+            runner, nodes, self._saver, configure=configure, owner=owner, forget_guards=forget_guards, say=voice.say
+        )
         self._unsent: dict[int, str] = {}
         self._launch = Launch(0)
         self._holding = threading.Lock()
@@ -143,7 +144,7 @@ class Gang:
 
     def adopt(self, one: Blueprint, handles: tuple[RankHandle, ...], context_tokens: int) -> None:
         """Take over ranks that run: the machine begins with them as launch 1."""
-        one = self._on_its_rung(one)
+        one = self._evictions.bounded(one)
         self._launch = Launch(1, launch_id=handles[0].launch_id, plan=one.running_at(context_tokens))
         self._take(self._launch)
         self._hold(self._launch)
@@ -172,71 +173,24 @@ class Gang:
 
     def _gate(self, launch: Launch) -> None:
         try:
-            if problem := self._saver.settle():
-                raise Refused(problem)
-            self._sweep()
-            one = self._on_its_rung(blueprint(self._configure()))
-            one = replace(one, known=settled(one.known))
-            one.check_store()
-            if why := reserve_differs(one.configuration):
-                self._voice.say(why, "warning")
-            one.check_world(self._board.state.policy.world_size)
-            with gate.MemoryWait(one, launch.cancelled, self._voice.say) as there:
-                one = replace(one, links=self._nodes.examine(one.configuration, launch.cancelled, self._voice.say))
-                gate.check_ports(one)
-                self._nodes.prepare(one, launch.cancelled)
-                if launch.cancelled.is_set():
-                    return
-                if one.gate_on_free:
-                    gate.drop_own_pages(one, tool(one), self._voice.say)
-                one = replace(one, links=self._nodes.prove(one.configuration, one.links, self._voice.say))
-                plan = gate.plan_when_it_fits(one, there, lambda: self._nodes.available(one.configuration))
+            plan = self._gating.pass_through(
+                lambda: self._evictions.bounded(blueprint(self._configure())),
+                self._board.state.policy.world_size,
+                launch.cancelled,
+            )
         except gate.Cancelled:
             return
         except TwinfoldError as error:
             self._post(machine.GateRefused(self._clock(), launch.number, str(error), error.exit_code))
             return
         launch.plan, launch.launch_id, launch.meter = plan, new_launch_id(datetime.now(UTC)), Meter(dict(plan.before))
-        self._tell_memory_is_back()
+        self._evictions.tell_memory_is_back()
+        one = plan.blueprint
         self._voice.say(
             f"launch {launch.number} ({launch.launch_id}): generation {one.generation} of {one.configuration.places.target},"
             f" {one.bundle.world_size} ranks, context {plan.context_tokens}"
         )
         self._post(machine.GatePassed(self._clock(), launch.number))
-
-    def _sweep(self) -> None:
-        """No launch is left by now, so that whatever is found must go before another: a rank whose start was ordered over a link
-        that broke may run, and nobody was told.
-        """
-        found = leftovers.ours(self._runner.leftovers(), self._owner)
-        if found:
-            self._voice.say("removing what was left behind: " + ", ".join(str(one.handle) for one in found), "warning")
-            leftovers.remove(self._runner, found, keeping(self._configure()), "left over")
-        self._forget_guards()
-
-    def _on_its_rung(self, one: Blueprint) -> Blueprint:
-        return replace(one, ladder=self._rungs.ladder) if self._rungs else one
-
-    def _tell_memory_is_back(self) -> None:
-        if self._evicted_s is not None:
-            self._voice.say(f"memory was back {self._clock() - self._evicted_s:.1f} s after the eviction")
-            self._evicted_s = None
-
-    def _step_down(self, plan: Plan, reason: machine.Reason) -> None:
-        """Memory ran short: the next launch takes a smaller context, and says so."""
-        if self._rungs is None or not reason.evicts:
-            return
-        self._evicted_s = self._clock()
-        stage = {machine.Reason.MEMORY_HARD: "hard", machine.Reason.MEMORY_SLOPE: "slope"}.get(reason, "soft")
-        node = self._guards.short_of_memory() or plan.blueprint.nodes[0]
-        self._board.add_eviction(self._board.state.launch, node, stage)
-        least = plan.blueprint.configuration.memory.context_least
-        ladder = self._rungs.evicted(plan.context_tokens, least)
-        self._voice.say(
-            f"evicted ({reason.value}) at context {plan.context_tokens}: the next launch takes at most {ladder.cap_tokens};"
-            " `supervisor restart` goes back to the top",
-            "warning",
-        )
 
     def _take(self, launch: Launch) -> None:
         """With its first rank a launch gets a watch on its ranks."""
@@ -368,7 +322,7 @@ class Gang:
             self._measured(launch)
         launch.meter = None
         assert launch.plan is not None
-        self._step_down(launch.plan, reason)
+        self._evictions.step_down(launch.plan, reason)
         now = datetime.now(UTC)
         handles = launch.ranks.handles if launch.ranks else ()
         exits = dict(launch.ranks.exits) if launch.ranks else {}
@@ -440,9 +394,3 @@ def limits(configuration: Configuration) -> Limits:
         orphan_s=serve.orphan_s,
         stop_timeout_s=serve.stop_timeout,
     )
-
-
-def keeping(configuration: Configuration) -> logs.Keeping:
-    """Where the configuration wants logs to go."""
-    one = configuration.logs
-    return logs.Keeping(one.folder(configuration.state_dir), one.log_keep, one.rank_log_max_mib << 20)

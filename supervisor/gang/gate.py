@@ -62,7 +62,7 @@ def drop_own_pages(one: Blueprint, tool: Path, say: Say) -> None:
 class MemoryWait:
     """Waits until the memory of this node that a launch needs has been there for a while.
 
-    A context manager: until :meth:`until_there` it looks in a thread of its own, so that the while passes beside all else that
+    A context manager: until :meth:`wait` it looks in a thread of its own, so that the while passes beside all else that
     the gate asks for.
     """
 
@@ -73,7 +73,7 @@ class MemoryWait:
         self._memory, self._cancelled, self._say, self._clock = memory, cancelled, say, clock
         self._watch = GateWatch(clock())
         self._asked_for = threading.Event()
-        self._beside = threading.Thread(target=self._look_on, name="gate memory", daemon=True)
+        self._beside = threading.Thread(target=self._look_on, name="gate-memory", daemon=True)
 
     def __enter__(self) -> Self:
         self._beside.start()
@@ -83,19 +83,23 @@ class MemoryWait:
         self._asked_for.set()
         self._beside.join()
 
-    def until_there(self) -> None:
+    def wait(self) -> None:
         """Return once it is there. ``Refused`` where it is not within ``gate_wait_s`` from now; ``Cancelled``."""
         self._asked_for.set()
         self._beside.join()
         self._watch, told = replace(self._watch, began_s=self._clock()), False
-        while (verdict := self._look()).state is not GateState.OPEN:
+        while True:
+            if self._cancelled.is_set():
+                raise Cancelled
+            verdict = self._look()
+            if verdict.state is GateState.OPEN:
+                return
             if verdict.state is GateState.REFUSED:
                 raise Refused(_short(self._need, verdict, self._memory))
             if verdict.short_bytes and not told:
                 told = True
                 self._tell(verdict.short_bytes)
-            if self._cancelled.wait(self._memory.sample_period_s):
-                raise Cancelled
+            self._cancelled.wait(self._memory.sample_period_s)
 
     def _look_on(self) -> None:
         while not self._cancelled.is_set():
@@ -115,7 +119,7 @@ class MemoryWait:
         )
 
 
-def plan_when_it_fits(one: Blueprint, there: MemoryWait, elsewhere: Callable[[], Mapping[str, int]] = dict) -> Plan:
+def plan_when_it_fits(one: Blueprint, memory_wait: MemoryWait, elsewhere: Callable[[], Mapping[str, int]] = dict) -> Plan:
     """Wait until the least that was asked for fits, then choose the context by what is there.
 
     What was asked for is bounded by the ladder's rung where an eviction has lowered it. ``elsewhere`` gives what the workers have
@@ -125,7 +129,7 @@ def plan_when_it_fits(one: Blueprint, there: MemoryWait, elsewhere: Callable[[],
     """
     memory = one.configuration.memory
     try:
-        there.until_there()
+        memory_wait.wait()
     except Refused:
         one.at({HEAD: available_bytes(memory)})
         raise

@@ -1,7 +1,7 @@
 """Ranks' logs of ended launches: compressed, with how the launch ended, the newest few launches kept.
 
-``<UTC time>-<launch id>-rank<N>.log.gz`` for every rank, ``…-guard<N>.jsonl`` with the last two seconds of its guard's samples
-(before a kill, those before the kill) and ``<UTC time>-<launch id>-end.json`` last. Each file appears whole or not at all, and a
+``<UTC time>-<launch id>-rank<N>.log.gz`` for every rank, ``…-guard<N>.jsonl`` with the last seconds of its guard's samples
+(all of the two seconds before a kill) and ``<UTC time>-<launch id>-end.json`` last. Each file appears whole or not at all, and a
 rank is removed only after its log is saved: what it printed is often the only evidence.
 """
 

@@ -31,11 +31,17 @@ class Unsaved:
     written: bool = False
 
 
-class Saver:
-    """One at a time saves: who comes while another saves waits for it. ``keeping`` says where logs go under a configuration."""
+def keeping(configuration: Configuration) -> logs.Keeping:
+    """Where the configuration wants logs to go."""
+    one = configuration.logs
+    return logs.Keeping(one.folder(configuration.state_dir), one.log_keep, one.rank_log_max_mib << 20)
 
-    def __init__(self, runner: Runner, guards: Guards, keeping: Callable[[Configuration], logs.Keeping]) -> None:
-        self._runner, self._guards, self._keeping = runner, guards, keeping
+
+class Saver:
+    """One at a time saves: who comes while another saves waits for it. ``where`` says where logs go under a configuration."""
+
+    def __init__(self, runner: Runner, guards: Guards, where: Callable[[Configuration], logs.Keeping]) -> None:
+        self._runner, self._guards, self._where = runner, guards, where
         self._unsaved: list[Unsaved] = []
         self._saving = threading.Lock()
 
@@ -57,7 +63,7 @@ class Saver:
     def _save(self, one: Unsaved) -> None:
         if not one.written:
             evidence = {} if one.ended.reason in ORDERLY else {h.rank: self._guards.evidence(h.rank) for h in one.handles}
-            logs.save(self._runner, one.handles, one.ended, self._keeping(one.configuration), evidence)
+            logs.save(self._runner, one.handles, one.ended, self._where(one.configuration), evidence)
             one.written = True
         self._guards.end()
         for handle in one.handles:

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median_low
 
@@ -19,8 +19,10 @@ from supervisor.runners.records import write_json
 
 FOLDER = "memory"
 BUNDLES = 16
-SAMPLES = 600  # a minute of them
-LOADED_SAMPLES = 10
+SAMPLES = 600  # a minute of them where each is told
+FULL_SPAN_S = 60.0
+LOADED_SPAN_S = 1.0
+APART_S = 0.45  # a guard tells calm samples every half second and the others as they are: none may count for more
 FILL_STEP = 0.01  # contexts that are fuller by less are as full as they were
 
 
@@ -64,7 +66,7 @@ class Meter:
     def __init__(self, before: Mapping[str, int]) -> None:
         self._before = dict(before)
         self._lock = threading.Lock()
-        self._recent: dict[str, deque[int]] = {node: deque(maxlen=SAMPLES) for node in before}
+        self._recent: dict[str, deque[tuple[float, int]]] = {node: deque(maxlen=SAMPLES) for node in before}
         self._lowest: dict[str, int] = {}
         self._loaded: dict[str, int] = {}
         self._filled = self._filled_now = 0.0
@@ -80,7 +82,7 @@ class Meter:
                 return
             self._lowest[node] = min(available_bytes, self._lowest.get(node, available_bytes))
             if at_s >= self._full_s and self._filled_now >= self._filled - FILL_STEP:
-                self._recent[node].append(available_bytes)
+                self._recent[node].append((at_s, available_bytes))
 
     def fill(self, ratio: float | None, at_s: float) -> None:
         """So much of the contexts' memory is in use, 0 to 1; None where the engine does not say."""
@@ -99,7 +101,7 @@ class Meter:
         with self._lock:
             for node, recent in self._recent.items():
                 if recent:
-                    self._loaded[node] = median_low(list(recent)[-LOADED_SAMPLES:])
+                    self._loaded[node] = _middle(recent, LOADED_SPAN_S)
                     recent.clear()
 
     def end(self, at_s: float) -> None:
@@ -113,13 +115,26 @@ class Meter:
             if node not in self._loaded:
                 return None
             before, loaded = self._before[node], self._loaded[node]
-            full = median_low(self._recent[node]) if self._recent[node] else loaded
+            full = _middle(self._recent[node], FULL_SPAN_S) if self._recent[node] else loaded
             return before - loaded, before - full, before - self._lowest[node], self._filled
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """Those measured."""
         return tuple(self._before)
+
+
+def _middle(samples: Sequence[tuple[float, int]], span_s: float) -> int:
+    """The middle one of the newest samples (time, bytes; oldest first, at least one), which are taken evenly over the time."""
+    newest_s, value = samples[-1]
+    at_s, values = newest_s, [value]
+    for earlier_s, value in reversed(samples):
+        if newest_s - earlier_s > span_s:
+            break
+        if at_s - earlier_s >= APART_S:
+            at_s = earlier_s
+            values.append(value)
+    return median_low(values)
 
 
 def _age(path: Path) -> float:

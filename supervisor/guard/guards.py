@@ -45,7 +45,7 @@ class Guards(Protocol):
         """The node whose guard ended its rank for memory in this launch; "" where none did."""
 
     def evidence(self, rank: int) -> bytes:
-        """The guard's words of its kill, else the last two seconds of samples; JSON lines."""
+        """The guard's words of its kill, else its last seconds of samples; JSON lines."""
 
     def samples(self, node: str, after_s: float) -> tuple[Sample, ...]:
         """A node's samples taken after a monotonic moment, oldest first."""

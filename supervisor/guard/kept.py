@@ -1,4 +1,4 @@
-"""What the supervisor holds of one guard: its last two seconds, its last sample's age, why it ended its rank. Pure data."""
+"""What the supervisor holds of one guard: its last words, its last sample's age, why it ended its rank. Pure data."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from supervisor.guard.spec import GuardSpec
 from supervisor.guard.wire import GuardEvent, GuardSample, Hello, Line, SenderClock
 from supervisor.memory.policy import Sample
 
-EVIDENCE_S = 2.0
-WAITING_SAMPLES = 100  # ten seconds of them by default: the memory watch takes them every second or two while memory is calm
+EVIDENCE_S = 5.0  # while memory is calm a guard says little
+WAITING_SAMPLES = 100  # ten seconds of them by default where each is told: the memory watch takes them every second or two
 
 
 @dataclass(slots=True)
@@ -61,5 +61,5 @@ class Kept:
 
     @property
     def evidence(self) -> bytes:
-        """The lines of the last two seconds, as they came."""
+        """The lines of the last seconds, as they came."""
         return b"".join(line + b"\n" for _, line in tuple(self.recent))

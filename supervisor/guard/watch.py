@@ -25,6 +25,7 @@ from supervisor.status.view import NodeGuard
 
 ALIVE_EVERY_S = 1.0
 HEAR_S = 0.1
+CALM_EVERY_S = 0.55  # between samples of a calm node: 0.45 s, until the next at the usual period, and jitter
 REST_S = 1.5  # so long lines of a calm node wait to be read together; the memory watch rests as long, and a sample may be 4 s old
 SHOW_EVERY_S = 1.5
 STARTS = 4  # of one rank's guard, where none of them lasts
@@ -235,6 +236,7 @@ class GuardWatch(Watcher):
             self._say(str(error), "error")
             return
         one.heard_s = one.began_s = self._clock()
+        one.last = None  # its first sample is heard at once
         one.client = host.connect(spec.launch_id, spec.rank)
         if one.client:
             one.connected.set()

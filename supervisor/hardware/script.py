@@ -65,10 +65,7 @@ if [ -n "$engram" ] && [ -e "$engram" ]; then
   df -P "$engram" 2>/dev/null | while read -r device rest; do [ "$device" = "${{device#/}}" ] || readlink -f "$device"; done
 fi
 for resource in cpu io; do
-  if [ -r "$proc/pressure/$resource" ]; then
-    echo "@@ pressure $resource"
-    while read -r line; do echo "$line"; done <"$proc/pressure/$resource"
-  fi
+  if [ -r "$proc/pressure/$resource" ]; then echo "@@ pressure $resource"; cat "$proc/pressure/$resource"; fi
 done
 echo "@@ disks"
 cat "$proc/diskstats" 2>/dev/null

@@ -21,7 +21,7 @@ from supervisor.status.snapshot import snapshot
 from supervisor.status.tally import Tally
 from supervisor.status.view import Serving
 
-PERIOD_S = 20.0  # without a step of the machine only figures change, and each publishing costs milliseconds
+PERIOD_S = 15.0  # without a step of the machine only figures change, and each publishing costs milliseconds
 LEAST_S = 0.25  # between two publishings, however fast the machine steps
 STORE_EVERY_S = 60.0  # it changes with a build, which is noticed at the next publishing, and with `doit verify`
 

@@ -88,7 +88,6 @@ def _past(status: Mapping[str, Any]) -> list[str]:
     reload = status.get("reload", {})
     told = [f"waits for a restart: {one}" for one in reload.get("waiting", ())]
     told += [f"a change is refused: {reload['refused']}"] if reload.get("refused") else []
-    told += ["the state folder is gone, or another lies in its place"] if status.get("state_folder_lost") else []
     return ([f"restarts: {', '.join(restarts)}"] if restarts else []) + told
 
 

@@ -248,15 +248,19 @@ def test_kills_whatever_its_readers_do(room: Room, trouble: Callable[[GuardProce
     assert guard.wait() == 10
 
 
-def test_while_memory_is_calm_one_sample_in_five_is_told_and_every_move_at_once(room: Room) -> None:
+def test_while_memory_is_calm_samples_are_told_half_a_second_apart_and_every_move_at_once(room: Room) -> None:
     victim, proc = room.victim(), room.tree(30 * GIB)
-    listener = room.listen(room.guard(victim, proc, period_ms=50))
-    calm = [listener.until(sample=...)["sample"] for _ in range(4)]
-    assert [later - earlier for earlier, later in itertools.pairwise(calm)] == [5, 5, 5]
-    proc.set(29 * GIB)
-    moved = listener.until(available_bytes=29 * GIB)["sample"]
-    assert moved <= calm[-1] + 5
-    while listener.until(sample=...)["sample"] < moved + 15:  # longer than two steps that could be a slope
+    listener = room.listen(room.guard(victim, proc, period_ms=20))
+    told = [listener.until(sample=...) for _ in range(6)]
+    assert all(later["t_ms"] - earlier["t_ms"] >= 450 for earlier, later in itertools.pairwise(told[2:]))
+    for number in range(20):
+        proc.set((29 + number % 2) * GIB)
+        time.sleep(0.05)
+    over_s = proc.set(28 * GIB)
+    while (line := listener.until(sample=...))["available_bytes"] != 28 * GIB:
+        told.append(line)
+    assert len(told) >= 6 + 8, "calm samples alone would be three"
+    while listener.until(sample=...)["t_ms"] < over_s * 1000 + 700:  # longer than the two steps of a slope
         pass
     proc.set(3 * GIB)
     soft = [listener.until(level="soft")["sample"] for _ in range(4)]

@@ -63,15 +63,6 @@ class Conversation:
         return self.outcomes
 
 
-def metric(gang: Supervised, wanted: str) -> dict[str, float]:
-    connection = http.client.HTTPConnection("127.0.0.1", gang.metrics_port, timeout=10)
-    connection.request("GET", "/metrics")
-    text = connection.getresponse().read().decode()
-    connection.close()
-    rows = re.findall(rf"^({wanted}(?:\{{[^}}]*\}})?) (\S+)$", text, re.MULTILINE)
-    return {name: float(value) for name, value in rows}
-
-
 def test_growing_conversations_are_answered_one_rung_down_and_nobody_hangs(group: MemoryGroup, tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "proc_root": group.root, "min_avail_gib": 0.15, "context": TOP, "context_least": 1024, "context_bytes_per_token": 930,
@@ -98,9 +89,9 @@ def test_growing_conversations_are_answered_one_rung_down_and_nobody_hangs(group
         assert back is not None
         print(f"memory was back {back[1]} s after the eviction; {group.lowest_bytes / MIB:.0f} MiB were left at the lowest")
         assert float(back[1]) < 60
-        assert sum(metric(gang, "twinfold_evictions_total").values()) == 1
-        assert list(metric(gang, "twinfold_context_ladder_rung").values()) == [1.0]
-        assert list(metric(gang, "twinfold_context_tokens").values()) == [float(BELOW)]
+        assert sum(gang.series("twinfold_evictions_total").values()) == 1
+        assert list(gang.series("twinfold_context_ladder_rung").values()) == [1.0]
+        assert list(gang.series("twinfold_context_tokens").values()) == [float(BELOW)]
         reasons = {one["reason"] for one in status["restarts"]}
         assert len(reasons) == 1
         assert reasons <= {"memory soft floor", "memory hard floor", "memory slope"}

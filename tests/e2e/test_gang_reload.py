@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import shutil
 import sys
 import time
@@ -42,15 +41,6 @@ class Reloaded(Supervised):
         (self.folder / "config.toml").write_text(text)
         return time.monotonic()
 
-    def metric(self, name: str) -> float:
-        connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=5)
-        try:
-            connection.request("GET", "/metrics")
-            lines = connection.getresponse().read().decode().splitlines()
-        finally:
-            connection.close()
-        return float(next(line.split()[-1] for line in lines if line.startswith(f"{name} ")))
-
 
 @pytest.fixture
 def gang(tmp_path: Path) -> Iterator[Reloaded]:
@@ -76,7 +66,7 @@ def test_live_settings_count_at_once_others_wait_and_a_bad_file_changes_nothing(
     for bad, why in BAD:
         gang.configure(bad)
         until("the refusal", lambda why=why: why in gang.status()["reload"]["refused"], SOON_S)
-    until("the metric", lambda: gang.metric("twinfold_settings_refused") == 1.0, SOON_S)
+    until("the metric", lambda: gang.series("twinfold_settings_refused") == {"twinfold_settings_refused": 1.0}, SOON_S)
     assert gang.pids() == ranks
     assert gang.ask("What is 6 times 7?")[0] == 200
     kill(ranks[1])
@@ -87,7 +77,7 @@ def test_a_restart_takes_what_waits_the_floor_and_the_launch_time_among_it(gang:
     gang.start().wait_ready()
     gang.configure("min_avail_gib = 0.5\nwait_timeout = 777\n")
     until("what waits", lambda: len(gang.status()["reload"]["waiting"]) == 2, SOON_S)
-    assert gang.metric("twinfold_settings_waiting") == 2.0
+    assert gang.series("twinfold_settings_waiting") == {"twinfold_settings_waiting": 2.0}
     assert gang.status()["memory"][0]["floor_bytes"] == 1 << 28
     done = gang.command("restart")
     assert done.returncode == 0, done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -98,6 +99,17 @@ class Supervised:
         found = list(answers) if answers is not None else []
         status: Mapping[str, Any] = found[-1].get("status", {}) if found else {}
         return status
+
+    def series(self, metric: str) -> dict[str, float]:
+        """What Prometheus would read of one metric, by series."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=10)
+        try:
+            connection.request("GET", "/metrics")
+            text = connection.getresponse().read().decode()
+        finally:
+            connection.close()
+        rows = re.findall(rf"^({metric}(?:\{{[^}}]*\}})?) (\S+)$", text, re.MULTILINE)
+        return {name: float(value) for name, value in rows}
 
     def wait_state(self, state: str, launch: int = 1) -> Mapping[str, Any]:
         """The status once the gang is in this state in this launch or a later one."""

@@ -17,6 +17,7 @@ from supervisor.machine import Event, Phase, Policy, State
 from supervisor.machine.types import Stalled
 from supervisor.status.health import ANSWER_S
 from tests.testing.api import JSON, completion, serving
+from tests.testing.waiting import until
 
 PATIENCE_S = 30.0
 IDLE = b'{"inflight": 0, "streams": {"decoding": 0, "prefilling": 0}, "completion_tokens_total": 1, "prompt_tokens_total": 1}'
@@ -63,3 +64,25 @@ def test_an_idle_gang_whose_replies_are_none_is_told_of(status: int, content: st
         watch.join()
     assert isinstance(posted[0], Stalled)
     assert "tiny generations" in posted[0].why
+
+
+def test_another_period_counts_at_once_and_the_end_waits_for_none() -> None:
+    asked = list[object]()
+
+    def health(request: object) -> tuple[int, str, bytes]:
+        asked.append(request)
+        return 200, JSON, IDLE
+
+    board = Board(State(policy=Policy(world_size=2), phase=Phase.SERVING, launch=1), os.getpid())
+    patience = Patience(stall_s=5.0, misses=2, idle_probe_s=6000.0, prefill_tokens_per_s=1000.0, context_tokens=1024)
+    with serving({"/health": health}) as api:
+        where = endpoint(api.url)
+        watch = EngineWatch(where, "m", 1, patience=patience, period_s=600.0, deadline_s=2.0, board=board, post=lambda _: None)
+        watch.start()
+        until("the first look", lambda: asked)
+        watch.retune(patience, period_s=0.05, deadline_s=2.0)
+        until("looks by the new period", lambda: len(asked) > 3)
+        watch.retune(patience, period_s=600.0, deadline_s=2.0)
+        watch.stop()
+        watch.join(PATIENCE_S)
+        assert not watch._thread.is_alive()

@@ -39,13 +39,24 @@ def a_blueprint(proc: Path, **memory: Any) -> Blueprint:
 
 
 def test_the_stable_time_passes_while_the_gate_asks_for_other_things(tmp_path: Path) -> None:
-    clock, nobody_waits = Clock(), threading.Event()
+    clock, asked = Clock(), threading.Event()
     tree = ProcTree(tmp_path / "proc", NEED)
-    with MemoryWait(a_blueprint(tree.root), nobody_waits, pytest.fail, clock) as there:
-        until("a look", lambda: there._watch.held_since_s is not None)
+    with MemoryWait(a_blueprint(tree.root), asked, pytest.fail, clock) as memory:
+        until("a look", lambda: memory._watch.held_since_s is not None)
         clock.now_s += 1.0
-        nobody_waits.set()  # a wait would be cancelled
-        there.until_there()
+        asked.wait = pytest.fail  # type: ignore[assignment] # there is nothing left to wait for
+        memory.wait()
+
+
+def test_a_launch_that_nobody_waits_for_any_more_does_not_pass(tmp_path: Path) -> None:
+    clock, cancelled = Clock(), threading.Event()
+    tree = ProcTree(tmp_path / "proc", NEED)
+    with MemoryWait(a_blueprint(tree.root), cancelled, pytest.fail, clock) as memory:
+        until("a look", lambda: memory._watch.held_since_s is not None)
+        clock.now_s += 1.0
+        cancelled.set()
+        with pytest.raises(Cancelled):
+            memory.wait()
 
 
 def test_memory_that_was_short_meanwhile_is_waited_for_from_then_on(tmp_path: Path) -> None:
@@ -56,11 +67,11 @@ def test_memory_that_was_short_meanwhile_is_waited_for_from_then_on(tmp_path: Pa
         said.append(line)
         cancelled.set()
 
-    with MemoryWait(a_blueprint(tree.root), cancelled, say, clock) as there:
-        until("a look", lambda: there._watch.last_at_s is not None)
+    with MemoryWait(a_blueprint(tree.root), cancelled, say, clock) as memory:
+        until("a look", lambda: memory._watch.last_at_s is not None)
         clock.now_s += 3600.0  # the other questions took long: the wait counts from its own beginning
         with pytest.raises(Cancelled):
-            there.until_there()
+            memory.wait()
     assert said == ["waiting for memory, at most 60 s: 8.00 GiB must be available, 1.00 GiB are short"]
 
 
@@ -68,6 +79,6 @@ def test_memory_that_does_not_come_is_refused(tmp_path: Path) -> None:
     tree = ProcTree(tmp_path / "proc", NEED - GIB)
     with (
         pytest.raises(Refused, match=r"1\.00 GiB are short after 0 s"),
-        MemoryWait(a_blueprint(tree.root, gate_wait_s=0.0), threading.Event(), pytest.fail) as there,
+        MemoryWait(a_blueprint(tree.root, gate_wait_s=0.0), threading.Event(), pytest.fail) as memory,
     ):
-        there.until_there()
+        memory.wait()

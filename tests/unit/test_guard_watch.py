@@ -19,7 +19,7 @@ from supervisor.guard.guards import HostedGuards
 from supervisor.guard.host import GuardHost
 from supervisor.guard.kept import Kept
 from supervisor.guard.spec import GuardSpec, Lease, Limits
-from supervisor.guard.watch import LASTS_S, REST_S, STARTS, GuardWatch
+from supervisor.guard.watch import CALM_EVERY_S, LASTS_S, REST_S, STARTS, GuardWatch
 from supervisor.guard.wire import Hello
 from supervisor.machine import Event
 from supervisor.machine.types import GuardLost
@@ -95,7 +95,7 @@ class Host:
 
 def test_a_sample_that_waited_on_a_calm_node_is_never_too_old_to_count() -> None:
     with pytest.raises(UsageError, match="sample_stale_s"):
-        load([Memory], Sources(None, {}, {"sample_stale_s": REST_S + CALM_S}))
+        load([Memory], Sources(None, {}, {"sample_stale_s": CALM_EVERY_S + REST_S + CALM_S}))
 
 
 @pytest.mark.parametrize(("apart_s", "lost"), [(1.0, True), (LASTS_S + 1.0, False)])

@@ -151,19 +151,22 @@ def test_what_is_kept_is_read_back() -> None:
 
 def test_a_meter_takes_the_fullest_time_and_leaves_out_a_short_dip_of_somebody_elses() -> None:
     meter = Meter({"head": 100})
-    for available in (90, 70, 60, 60):
-        meter.sample("head", available, 1.0)
+    for at_s, available in ((0.0, 90), (0.2, 70), (0.7, 60), (1.2, 60)):
+        meter.sample("head", available, at_s)
     assert meter.took("head") is None, "it does not serve yet"
     meter.loaded()
     meter.sample("head", 58, 2.0)
     meter.fill(0.5, 3.0)
     meter.sample("head", 58, 2.9)  # told late
-    for available in (40, 40, 5, 40):
-        meter.sample("head", available, 3.0)
+    for at_s in (3.0, 3.5, 4.0):
+        meter.sample("head", 40, at_s)
+    for tenth in range(1, 8):  # memory that moves is told of more often, and counts for no more
+        meter.sample("head", 5, 4.0 + tenth / 10)
+    meter.sample("head", 40, 5.0)
     assert meter.took("head") == (40, 60, 95, 0.5)
-    meter.fill(0.1, 4.0)
-    meter.sample("head", 55, 4.0)
-    meter.end(5.0)
-    meter.sample("head", 99, 5.1)
-    meter.sample("elsewhere", 1, 4.0)
+    meter.fill(0.1, 6.0)
+    meter.sample("head", 55, 6.0)
+    meter.end(7.0)
+    meter.sample("head", 99, 7.1)
+    meter.sample("elsewhere", 1, 6.0)
     assert meter.took("head") == (40, 60, 95, 0.5)

@@ -297,3 +297,10 @@ def test_health_is_asked_for_seldom_where_metrics_tell_enough() -> None:
         now_s = 6.0
         assert reader.read(PATIENCE_S).waiting == 2
         assert [path for path, *_ in api.asked][-2:] == ["/metrics", "/health"]
+
+
+def test_what_changes_in_health_is_read_anew_though_the_families_stay() -> None:
+    said = [b'{"completion_tokens_total": %d, "inflight": 1, "prompt_tokens_total": 1}' % count for count in (5, 5, 9)]
+    answers = iter(said)
+    with serving({"/health": lambda _: (200, JSON, next(answers))}) as api, Reader(endpoint(api.url)) as reader:
+        assert [reader.read(PATIENCE_S).generated_tokens_live for _ in said] == [5.0, 5.0, 9.0]

@@ -3,40 +3,38 @@
 const std = @import("std");
 const decide = @import("decide.zig");
 
-/// While memory is calm one sample in so many is told.
-const every = 5;
+/// While memory is calm a sample is told so long after the last: every half second at the usual period, with room for its jitter.
+const rest_ns = 450 * std.time.ns_per_ms;
 /// A move by more than this share of what is left above the hard floor is news.
 const share = 64;
 /// So is a fall that would reach the hard floor this soon.
 const near_s = 60;
 
 pub const Calm = struct {
-    /// The last sample told, and how many were passed over since.
-    told_bytes: ?u64 = null,
-    passed: u32 = 0,
+    told: ?decide.Sample = null,
+    was_calm: bool = true,
 
-    /// Whether to tell this sample of a rank that is watched and no more: every one unless memory is calm.
-    pub fn tells(self: *Calm, against: decide.Floor, available_bytes: u64, verdict: decide.Verdict) bool {
-        if (self.passed + 1 < every and self.rests(against, available_bytes, verdict)) {
-            self.passed += 1;
-            return false;
-        }
-        self.passed = 0;
-        self.told_bytes = available_bytes;
+    /// Whether to tell this sample of a rank that is watched and no more: every one unless memory is calm, and the first calm one.
+    pub fn tells(self: *Calm, against: decide.Floor, sample: decide.Sample, verdict: decide.Verdict) bool {
+        const calm = self.isCalm(against, sample, verdict);
+        const news = !calm or !self.was_calm;
+        self.was_calm = calm;
+        if (!news and sample.at_ns -| self.told.?.at_ns < rest_ns) return false;
+        self.told = sample;
         return true;
     }
 
-    fn rests(self: *const Calm, against: decide.Floor, available_bytes: u64, verdict: decide.Verdict) bool {
-        const told_bytes = self.told_bytes orelse return false;
+    fn isCalm(self: *const Calm, against: decide.Floor, sample: decide.Sample, verdict: decide.Verdict) bool {
+        const told_bytes = (self.told orelse return false).available_bytes;
         if (verdict.level != .ok) return false;
         if (verdict.to_hard_s) |left_s| if (left_s < near_s) return false;
-        const moved = @max(told_bytes, available_bytes) - @min(told_bytes, available_bytes);
-        return moved <= (available_bytes -| against.hard_bytes) / share;
+        const moved = @max(told_bytes, sample.available_bytes) - @min(told_bytes, sample.available_bytes);
+        return moved <= (sample.available_bytes -| against.hard_bytes) / share;
     }
 
     /// The next sample is told: somebody new listens, or something else has changed.
     pub fn wake(self: *Calm) void {
-        self.told_bytes = null;
+        self.told = null;
     }
 };
 
@@ -44,21 +42,30 @@ const testing = std.testing;
 const gib = 1 << 30;
 const floor: decide.Floor = .{ .hard_bytes = gib, .soft_bytes = 2 * gib, .horizon_ns = 1, .stale_ns = 1 };
 
-test "one sample in five while memory stands still" {
-    var calm: Calm = .{};
-    var told: u32 = 0;
-    for (0..20) |_| told += @intFromBool(calm.tells(floor, 65 * gib, .{ .level = .ok }));
-    try testing.expectEqual(4, told);
+fn at(ms: u64, available_bytes: u64) decide.Sample {
+    return .{ .at_ns = ms * std.time.ns_per_ms, .available_bytes = available_bytes };
 }
 
-test "a move, a fall that is near, a floor and a new listener are told at once" {
+test "every half second while memory stands still, at any period" {
+    inline for (.{ 10, 100, 500 }) |period| {
+        var calm: Calm = .{};
+        var told: u32 = 0;
+        for (0..10_000 / period) |tick| told += @intFromBool(calm.tells(floor, at(tick * period, 65 * gib), .{ .level = .ok }));
+        try testing.expectApproxEqAbs(@as(f64, @floatFromInt(told)), 21, 2);
+    }
+}
+
+test "a move, a fall that is near, a floor, its end and a new listener are told at once" {
     var calm: Calm = .{};
-    try testing.expect(calm.tells(floor, 65 * gib, .{ .level = .ok }));
-    try testing.expect(!calm.tells(floor, 65 * gib - gib / 2, .{ .level = .ok, .falling_bytes_per_s = 1, .to_hard_s = 61 }));
-    try testing.expect(calm.tells(floor, 65 * gib - gib / 2, .{ .level = .ok, .falling_bytes_per_s = 1, .to_hard_s = 59 }));
-    try testing.expect(calm.tells(floor, 60 * gib, .{ .level = .ok }));
-    try testing.expect(calm.tells(floor, 60 * gib, .{ .level = .soft }));
-    try testing.expect(!calm.tells(floor, 60 * gib, .{ .level = .ok }));
+    try testing.expect(calm.tells(floor, at(0, 65 * gib), .{ .level = .ok }));
+    try testing.expect(calm.tells(floor, at(10, 65 * gib), .{ .level = .ok })); // the first calm one
+    const fall = 65 * gib - gib / 2;
+    try testing.expect(!calm.tells(floor, at(20, fall), .{ .level = .ok, .falling_bytes_per_s = 1, .to_hard_s = 61 }));
+    try testing.expect(calm.tells(floor, at(30, fall), .{ .level = .ok, .falling_bytes_per_s = 1, .to_hard_s = 59 }));
+    try testing.expect(calm.tells(floor, at(40, 60 * gib), .{ .level = .ok }));
+    try testing.expect(calm.tells(floor, at(50, 60 * gib), .{ .level = .soft }));
+    try testing.expect(calm.tells(floor, at(60, 60 * gib), .{ .level = .ok }));
+    try testing.expect(!calm.tells(floor, at(70, 60 * gib), .{ .level = .ok }));
     calm.wake();
-    try testing.expect(calm.tells(floor, 60 * gib, .{ .level = .ok }));
+    try testing.expect(calm.tells(floor, at(80, 60 * gib), .{ .level = .ok }));
 }

@@ -218,7 +218,7 @@ pub const Guard = struct {
         self.tellPeer(now_ms);
         if (!readable) return;
         const phase = self.watch.phase;
-        if (phase == .watching and !self.calm.tells(self.floor, reading.?.memory.available_bytes, verdict)) return;
+        if (phase == .watching and !self.calm.tells(self.floor, reading.?.sample(), verdict)) return;
         var buffer: [1024]u8 = undefined;
         var line: Writer = .fixed(&buffer);
         const moment: record.Moment = .{ .number = self.number, .reading = reading.?, .verdict = verdict, .phase = phase };

@@ -38,9 +38,11 @@ pub const help =
     \\  --orphan-s N              its silence after which the rank is stopped in order (default 600)
     \\  --stop-timeout-s N        from that SIGTERM to SIGKILL (default 30)
     \\
-    \\Stream: JSON lines. First {"hello":{...}}, then {"sample":N,...} and {"event":"...",...}; while memory is calm one sample in
-    \\five is told. A client that reads too slowly misses lines and is told how many by {"missed":N}. t_ms is CLOCK_MONOTONIC. Events: soft, soft_cleared, kill, term,
-    \\kill_failed, dead, recovered, unreadable, readable, resumed (after the guard itself was stopped), peer_heard, log_failed.
+    \\Stream: JSON lines. First {"hello":{...}}, then {"sample":N,...} and {"event":"...",...}. A sample is told every half second
+    \\while memory is calm: above the soft floor, less than 1/64 of what is left above the hard floor away from the last one told,
+    \\and not falling to the hard floor within a minute; else each is. A client that reads too slowly misses lines and is told
+    \\how many by {"missed":N}. t_ms is CLOCK_MONOTONIC. Events: soft, soft_cleared, kill, term, kill_failed, dead, recovered,
+    \\unreadable, readable, resumed (after the guard itself was stopped), peer_heard, log_failed.
     \\A client may send {"alive":N}, which renews the supervisor's lease, and {"bye":true}, which ends a guard whose rank has
     \\ended.
     \\

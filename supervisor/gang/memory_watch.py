@@ -46,7 +46,7 @@ class MemoryWatch(Watcher):
         self._guarded = guarded
         self._seen: Meminfo | None = None
         self._seen_s = float("-inf")
-        self._last_s = float("-inf")
+        self._last_s = self._guard_s = float("-inf")  # the newest sample's time, and that of a guard's newest
         self._from_guard = False
         self._stage = Stage.OK
         self._node, self._proc, self._wanted_floor, self._period_s = node, proc, floor, period_s
@@ -72,11 +72,14 @@ class MemoryWatch(Watcher):
     def _sample(self) -> None:
         """From the node's guard where one speaks, else read here: before a launch, after one, and while a guard is replaced."""
         now_s, self._floor = self._clock(), self._wanted_floor()
-        samples = tuple(self._guarded(self._node, self._last_s))
-        if not samples and now_s - self._last_s < self._guard_patience_s and self._seen:
+        told = tuple(self._guarded(self._node, self._guard_s))
+        if not told and now_s - self._last_s < self._guard_patience_s and self._seen:
             return
-        self._from_guard = bool(samples)
-        read = self._read_slow(now_s, always=not samples)
+        self._from_guard = bool(told)
+        if told:
+            self._guard_s = told[-1].at_s
+        samples = tuple(one for one in told if one.at_s > self._last_s)  # what was read here meanwhile is newer than the rest
+        read = self._read_slow(now_s, always=not told)
         if self._seen is None or not (samples or read):
             return  # the sample's age says so
         self._take(samples or (Sample(self._seen_s, self._seen.available_bytes, self._seen.free_bytes),))

@@ -300,7 +300,7 @@ class Metrics:
         whole(0, 65535), 9888, "TCP port of the metrics and the status page; 0: any free one", change=Change.RUN, recipe=False
     )
     hardware_period_s: float = setting(
-        number(0.2, 3600.0), 15.0, "seconds between readings of each node's GPU, ports and disks", change=Change.RUN, recipe=False
+        number(0.2, 3600.0), 30.0, "seconds between readings of each node's GPU, ports and disks", change=Change.RUN, recipe=False
     )
 
 

@@ -166,7 +166,9 @@ def start_dockerd(host: HostPlan, holder: ProcessId) -> ProcessId:
     argv = ["dockerd", f"--config-file={data}/daemon.json", f"--data-root={data}/data", f"--exec-root={data}/exec"]
     argv += [f"--host=unix://{host.docker_socket}", f"--pidfile={data}/pid", "--iptables=false", "--ip6tables=false"]
     argv += ["--bridge=none", "--log-level=warn"]
-    return processes.start([*entry(host, holder), *argv], host.folder / "log/dockerd.log")
+    # containerd writes its stacks into the folder for temporary files when dockerd loses patience with it
+    environ = {**os.environ, "TMPDIR": str(host.folder / "log")}
+    return processes.start([*entry(host, holder), *argv], host.folder / "log/dockerd.log", environ)
 
 
 def wait_docker(host: HostPlan, dockerd: ProcessId) -> None:

@@ -203,7 +203,8 @@ def _running(argv: Sequence[str | Path], log: Path, path: str = "") -> Iterator[
             stdout=output,
             stderr=output,
             start_new_session=True,
-            env={**os.environ, "PATH": path or everywhere},
+            # containerd writes its stacks into the folder for temporary files when dockerd loses patience with it
+            env={**os.environ, "PATH": path or everywhere, "TMPDIR": str(log.parent)},
         )
     try:
         yield process

@@ -77,9 +77,9 @@ class Exporter:
         """Show this from now on."""
         self._shown.publish(snapshot)
 
-    def renew_by(self, renew: Callable[[], object]) -> None:
-        """What publishes anew when somebody asks and the last snapshot is old. It must wait for nothing."""
-        self._shown.renew = renew
+    def renew_by(self, renew: Callable[[], object], outdated: Callable[[], bool] = lambda: False) -> None:
+        """What publishes anew when somebody asks and the last snapshot is old, or ``outdated``. It must wait for nothing."""
+        self._shown.renew, self._shown.outdated = renew, outdated
 
     def close(self) -> None:
         """Stop listening, drop every connection; may be called twice, or unstarted."""
@@ -117,6 +117,7 @@ class _Shown:
         self._snapshot: tuple[Snapshot, float] | None = None
         self._rendered: dict[str, _Rendered] = {}
         self.renew: Callable[[], object] = lambda: None
+        self.outdated: Callable[[], bool] = lambda: False
         self.history = History()
 
     def publish(self, snapshot: Snapshot) -> None:
@@ -130,10 +131,12 @@ class _Shown:
             return (self._snapshot[0], self._clock() - self._snapshot[1]) if self._snapshot else None
 
     def fresh(self) -> tuple[Snapshot, float] | None:
-        """The same, published anew where it is older than a second. One asker has it made, the others wait for that."""
+        """The same, published anew where it is older than a second, or known to be outdated. One asker has it made, the others
+        wait for that.
+        """
         with self._making:
             last = self.last()
-            if last is not None and last[1] >= FRESH_S:
+            if last is not None and (last[1] >= FRESH_S or self.outdated()):
                 self._renew()
         return self.last()
 

@@ -57,7 +57,8 @@ class ControlServer:
             with contextlib.suppress(OSError):
                 listening.shutdown(socket.SHUT_RDWR)
             listening.close()
-            (self._run_dir / NAME).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # of a folder that may not be written to any more; the next supervisor replaces it
+                (self._run_dir / NAME).unlink(missing_ok=True)
         deadline = time.monotonic() + timeout_s
         for thread in list(self._threads):
             thread.join(max(0.0, deadline - time.monotonic()))

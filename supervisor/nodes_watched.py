@@ -40,7 +40,7 @@ class NodeWatches:
         Each node has a connection of its own for it, closed by the stack, so that a slow answer keeps nobody else from a worker.
         """
         one = self.configure()
-        yield MemoryWatch(HEAD, one.memory.proc_root, self.floor, **self._watching)
+        yield self._woken(MemoryWatch(HEAD, one.memory.proc_root, self.floor, **self._watching), HEAD)
         inquiry = inquire(one)
         for host, node in zip(inquiry.hosts, inquiry.open().values(), strict=True):
             stack.callback(node.close)
@@ -49,7 +49,8 @@ class NodeWatches:
                 continue
             there = (PurePosixPath(one.links.worker_proc_root), PurePosixPath(one.links.worker_sys_root))
             yield self._hardware(node, there)
-            yield FarMemoryWatch(host.name, self.floor, functools.partial(far_meminfo, node, there[0]), **self._watching)
+            far = FarMemoryWatch(host.name, self.floor, functools.partial(far_meminfo, node, there[0]), **self._watching)
+            yield self._woken(far, host.name)
 
     def floor(self) -> Floor:
         """Floors are those that the launch in hand was planned with; patience is what counts now."""
@@ -63,6 +64,10 @@ class NodeWatches:
             now.sample_stale_s,
             now.floor_clear_s,
         )
+
+    def _woken(self, watch: MemoryWatch, node: str) -> MemoryWatch:
+        self.guards.wake(node, watch.wake)
+        return watch
 
     @property
     def _watching(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from build.errors import Refused
+from build.errors import Refused, TwinfoldError
 from build.settings import Sources
 from supervisor.configuration import Configuration, changes, configure, overlaid
 from supervisor.control import Answers
@@ -102,12 +102,12 @@ class Requests:
         before = self._board.state.launch
         self._asked.relaunch_from(sources, wanted)
         yield from self._phases(lambda state: state.phase is Phase.SERVING and state.launch > before)
-        finish = self._asked.finish
-        if finish is None or finish.exit_code == 0:
-            serving = self._board.view().serving
-            yield {"exit": 0, "url": serving.url if serving else ""}
+        if finish := self._asked.finish:
+            why = finish.why or "the supervisor was stopped, or handed over, before the new launch served"
+            yield {"exit": finish.exit_code or TwinfoldError.exit_code, "error": why}
         else:
-            yield {"exit": finish.exit_code, "error": finish.why}
+            serving = self._board.serving
+            yield {"exit": 0, "url": serving.url if serving else ""}
 
     def _logs(self, request: Mapping[str, Any]) -> Answers:
         wanted = request.get("rank")

@@ -22,7 +22,7 @@ from bench.soak.trial import Outcome, trial
 
 
 def main() -> int:
-    """1 where a trial did not hold; 3 where no testbed can be made."""
+    """1 where a trial did not hold; 2 for wrong usage; 3 where no testbed can be made."""
     args = _parser().parse_args()
     parts = [part.strip() for part in args.kinds.split(";") if part.strip()] or [""]
     kinds = [one for one in KINDS if any(part in one.name for part in parts)]
@@ -32,26 +32,49 @@ def main() -> int:
     if args.list:
         print("\n".join(one.name for one in kinds))
         return 0
+    try:
+        outcomes = _made_before(args, kinds)
+    except (OSError, ValueError) as error:  # before hours are spent
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     if args.minutes:
         with rig(args.seed, args.keep) as made:
             return mixed.soak(made, kinds, args.minutes * 60.0, args.every, args.page)
-    outcomes = results.read(args.results, kinds)
+    _make_the_rest(args, kinds, outcomes)
+    _tell(outcomes, args.page)
+    return 0 if outcomes and not any(one.complaints for one in outcomes) else 1
+
+
+def _made_before(args: argparse.Namespace, kinds: Sequence[Fault]) -> list[Outcome]:
+    """What the files hold. ``OSError`` or ``ValueError`` where a file or the page could not take what is to come."""
+    found = results.read(args.results, kinds)
+    for path in args.results[:1]:
+        path.open("ab").close()
+    if args.page:
+        page.check(args.page)
+    return found
+
+
+def _make_the_rest(args: argparse.Namespace, kinds: Sequence[Fault], outcomes: list[Outcome]) -> None:
     rounds = missing(kinds, Counter(one.fault.name for one in outcomes), args.trials)
-    if rounds:
-        with rig(args.seed, args.keep) as made:
-            made.chance.seed(f"{args.seed}, {len(outcomes)} made")  # a matrix that goes on does not do the same again
-            for outcome in matrix(made, rounds, args.within * 60.0):
-                outcomes.append(outcome)
-                if args.results:
-                    results.append(args.results[0], outcome)
+    if not rounds:
+        return
+    with rig(args.seed, args.keep) as made:
+        made.chance.seed(f"{args.seed}, {len(outcomes)} made")  # a matrix that goes on does not do the same again
+        for outcome in matrix(made, rounds, args.within * 60.0):
+            outcomes.append(outcome)
+            if args.results:
+                results.append(args.results[0], outcome)
+
+
+def _tell(outcomes: Sequence[Outcome], to: Path | None) -> None:
     at = Circumstances(CLIENTS, os.cpu_count() or 0)
     say(summary(outcomes, at))
     for one in outcomes:
         if one.complaints:
             say(f"did not hold: {one}")
-    if args.page:
-        page.write_matrix(args.page, outcomes, at)
-    return 0 if outcomes and not any(one.complaints for one in outcomes) else 1
+    if to:
+        page.write_matrix(to, outcomes, at)
 
 
 @contextmanager
@@ -82,9 +105,16 @@ def matrix(made: Rig, rounds: Sequence[Sequence[Fault]], within_s: float) -> Ite
             yield outcome
 
 
+def _count(word: str) -> int:
+    number = int(word)
+    if number < 1:
+        raise ValueError
+    return number
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
-    parser.add_argument("--trials", type=int, default=20, help="trials of each kind (20)")
+    parser.add_argument("--trials", type=_count, default=20, help="trials of each kind (20)")
     parser.add_argument("--kinds", default="", help="only kinds whose name holds one of these parts; separated by ';'")
     parser.add_argument("--within", type=float, default=0.0, metavar="MIN", help="begin no trial after so many minutes")
     parser.add_argument("--minutes", type=float, default=0.0, help="a mixed soak of so many minutes instead of the matrix")

@@ -16,11 +16,27 @@ def write_matrix(path: Path, outcomes: Sequence[Outcome], at: Circumstances) -> 
     replace_part(path, "matrix", f"{summary(outcomes, at)}\n\n{table(outcomes)}{told}")
 
 
+PARTS = ("matrix", "soak")
+
+
+def check(path: Path) -> None:
+    """``OSError`` or ``ValueError`` where the page cannot take figures."""
+    text = path.read_text()
+    for name in PARTS:
+        _parts(path, text, name)
+
+
 def replace_part(path: Path, name: str, text: str) -> None:
     """Put ``text`` between the marks of that name. ``ValueError`` where the page lacks them."""
+    before, after = _parts(path, path.read_text(), name)
+    path.write_text(f"{before}\n{text}\n{after}")
+
+
+def _parts(path: Path, text: str, name: str) -> tuple[str, str]:
+    """What stands before and behind a part, with its marks."""
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-    before, found, rest = path.read_text().partition(begin)
+    before, found, rest = text.partition(begin)
     _, closed, after = rest.partition(end)
     if not found or not closed:
         raise ValueError(f"{path} lacks the marks {begin} and {end}")
-    path.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+    return before + begin, end + after

@@ -66,7 +66,7 @@ ALERTS = (
     Alert(
         "GangFlapping",
         "warning",
-        f'sum by (job, instance) (increase({c.RESTARTS.name}{{reason!="asked"}}[30m])) > 3',
+        f'sum by (job, instance) (increase({c.RESTARTS.name}{{reason!~"asked|gate"}}[30m])) > 3',
         0,
         "the gang was replaced {{ $value | humanize }} times in half an hour",
         "The gang comes up and ends again. Each time clients lose their requests.",

@@ -13,6 +13,7 @@ from build.errors import Refused, TwinfoldError
 from build.settings import Sources
 from supervisor import control, heap, service, voice
 from supervisor.commands import left
+from supervisor.commands.reaching import reach
 from supervisor.configuration import Configuration, configure, settings_of
 from supervisor.ends import error_of
 
@@ -38,7 +39,7 @@ def status(args: Namespace, sources: Sources) -> int:
     from supervisor.status.text import as_text
     from supervisor.status.watch import watch
 
-    one = configure(sources)
+    one = reach(sources)
     if args.watch:
         watch(lambda: _status(one), sys.stdout)
     shown = _status(one)
@@ -65,7 +66,7 @@ def _status(one: Configuration) -> Mapping[str, Any]:
 
 def stop(args: Namespace, sources: Sources) -> int:
     """``supervisor stop``: through the supervisor, or of ranks that have none."""
-    one = configure(sources)
+    one = reach(sources)
     answers = control.ask(one.run_dir, {"do": "stop", "force": args.force})
     if answers is not None:
         end = _told(answers)
@@ -78,7 +79,7 @@ def stop(args: Namespace, sources: Sources) -> int:
 
 def handover(_args: Namespace, sources: Sources) -> int:
     """``supervisor handover``: the supervisor leaves, its gang serves on for the next one."""
-    one = configure(sources)
+    one = reach(sources)
     answers = control.ask(one.run_dir, {"do": "handover"})
     if answers is None:
         raise Refused(f"no supervisor serves from {one.state_dir}: `supervisor run` takes over what runs")
@@ -104,7 +105,7 @@ def logs(args: Namespace, sources: Sources) -> int:
     """``supervisor logs``: of the running gang; without a supervisor, of the ranks that are left."""
     from supervisor.gang.logs import is_poll
 
-    one = configure(sources)
+    one = reach(sources)
     answers = control.ask(one.run_dir, {"do": "logs", "follow": args.follow, "rank": args.rank})
     if answers is None:
         return left.logs(one, args)

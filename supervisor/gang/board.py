@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from supervisor.engine.readings import EngineReading
 from supervisor.gang.takings import Meter
 from supervisor.hardware.facts import Hardware
-from supervisor.machine import State
+from supervisor.machine import Phase, State
 from supervisor.status.view import (
     Built,
     EngineView,
@@ -93,6 +93,8 @@ class Board:
     def set_state(self, state: State) -> None:
         """The machine has stepped."""
         with self._lock:
+            if state.phase is Phase.GATING and state.launch != self._state.launch:
+                self._launch_id = ""  # a new one gets its id behind the gate
             self._state = state
             self._phases.take(state, self._clock())
         self.stepped.set()

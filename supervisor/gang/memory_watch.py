@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,13 +18,12 @@ from supervisor.machine import types as machine
 from supervisor.memory.policy import Floor, FloorVerdict, FloorWatch, Sample, Stage, watch_floor
 from supervisor.status.view import NodeMemory
 
-CALM_S = 1.5  # between looks at what a guard tells while memory is well above the floor; each look costs a waking
-
 
 class MemoryWatch(Watcher):
     """Samples one node's memory every ``period_s``, and tells of a breached floor at most once a second.
 
-    While a guard tells of the node and memory is above the floor, samples are taken every ``CALM_S``: the guard acts by itself.
+    While a guard tells of the node and memory is above the floor it sleeps until it is woken, or the last sample is about to be
+    stale: the guard acts by itself.
     """
 
     PRESSURE_EVERY_S = 1.0
@@ -44,6 +44,7 @@ class MemoryWatch(Watcher):
     ) -> None:
         super().__init__(f"memory-{node}")
         self._guarded = guarded
+        self._woken = threading.Event()
         self._seen: Meminfo | None = None
         self._seen_s = float("-inf")
         self._last_s = self._guard_s = float("-inf")  # the newest sample's time, and that of a guard's newest
@@ -61,8 +62,24 @@ class MemoryWatch(Watcher):
     def _watch(self) -> None:
         while True:
             self._sample()
-            if self._stopped.wait(max(self._period_s, CALM_S) if self._calm else self._period_s):
+            self._woken.wait(self._rest_s)
+            self._woken.clear()
+            if self._stopped.is_set():
                 return
+
+    def wake(self) -> None:
+        """A guard has told something."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """End soon."""
+        super().stop()
+        self._woken.set()
+
+    @property
+    def _rest_s(self) -> float:
+        stale_s = self._last_s + self._floor.stale_s - self._clock()
+        return max(self._period_s, stale_s) if self._calm else self._period_s
 
     @property
     def _calm(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from supervisor.machine import types as machine
 from supervisor.runners.protocol import RankExit, RankHandle, Runner
 
 LOADING_POLL_S = 0.05
-SERVING_POLL_S = 2.0  # ends are told at once; so often a log's growth is looked at
+SERVING_POLL_S = 4.0  # ends are told at once; so often a log's growth is looked at
 HOPELESS_EXITS = frozenset({2, 126, 127})  # a usage error, no such program, no such entry point: the same again next time
 LOG_PIECES = 64  # at most this many MiB of one rank's log are read at once
 
@@ -101,7 +102,8 @@ class RankWatch(Watcher):
             self._read(handle)
         else:
             log = self._logs.setdefault(handle.rank, _Read())
-            log.cursor = self._runner.pass_log(handle, log.cursor)
+            with contextlib.suppress(OSError):  # a folder that may not be read is told of by its own watch
+                log.cursor = self._runner.pass_log(handle, log.cursor)
 
     def _ended(self, ended: RankExit) -> None:
         """A serving gang's loss is told as it is; a failed start's last words decide whether to try again."""

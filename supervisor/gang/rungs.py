@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import threading
@@ -53,7 +54,8 @@ class Rungs:
         """To the top: a person asked, or the supervisor ends in order."""
         with self._lock:
             self._ladder = Ladder()
-            self._path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # in a folder that may not be written to any more it stays
+                self._path.unlink(missing_ok=True)
 
     def _keep(self, ladder: Ladder) -> Ladder:
         with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -50,6 +51,9 @@ class Guards(Protocol):
     def samples(self, node: str, after_s: float) -> tuple[Sample, ...]:
         """A node's samples taken after a monotonic moment, oldest first."""
 
+    def wake(self, node: str, sleeper: Callable[[], None]) -> None:
+        """Call ``sleeper`` whenever guards of the node have told something. It must not wait."""
+
     def end(self) -> None:
         """The launch is over: its guards leave."""
 
@@ -85,6 +89,9 @@ class NoGuards:
         """None."""
         return ()
 
+    def wake(self, node: str, sleeper: Callable[[], None]) -> None:
+        """Never."""
+
     def end(self) -> None:
         """Nothing."""
 
@@ -112,6 +119,7 @@ class HostedGuards:
         self._hosts, self._run_dir, self._lease = hosts, run_dir, lease
         self._post, self._say, self._show = post, say, show
         self._watches: dict[str, GuardWatch] = {}
+        self._sleepers: dict[str, Callable[[], None]] = {}
         self._launch_id = ""
         self._limits: Limits | None = None
 
@@ -120,7 +128,8 @@ class HostedGuards:
         self._launch_id, self._limits = launch_id, limits
         secret = read_private(self._run_dir / launch_id / SECRET) or secrets.token_hex(SECRET_BYTES).encode()
         for node, host in self._hosts.items():  # one each: a node that does not answer holds up no other's
-            watch = GuardWatch({node: host}, launch, secret, post=self._post, say=self._say, show=self._show)
+            heard = functools.partial(self._heard, node)
+            watch = GuardWatch({node: host}, launch, secret, post=self._post, say=self._say, show=self._show, heard=heard)
             self._watches[node] = watch
             watch.start()
 
@@ -165,6 +174,14 @@ class HostedGuards:
         """Of the node's guard with the newest; several guards of one node read the same memory."""
         found = [one.newer(after_s) for one in self._kept if one.spec.node == node]
         return max(found, key=lambda samples: samples[-1].at_s if samples else 0.0, default=())
+
+    def wake(self, node: str, sleeper: Callable[[], None]) -> None:
+        """Once a node."""
+        self._sleepers[node] = sleeper
+
+    def _heard(self, node: str) -> None:
+        if sleeper := self._sleepers.get(node):
+            sleeper()
 
     def end(self) -> None:
         """Say bye to each, see them go, forget them. One on a node that is out of reach is found at the next start."""

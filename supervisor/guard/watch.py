@@ -7,14 +7,15 @@ order. Until the new one watches, the supervisor's own memory watch acts on the 
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from build.errors import TwinfoldError
 from supervisor.gang.watchers import Watcher
-from supervisor.guard.client import StreamEnded
+from supervisor.guard.client import GuardClient, StreamEnded
 from supervisor.guard.host import GuardHost, RankGone
 from supervisor.guard.kept import Kept
 from supervisor.guard.spec import GuardSpec
@@ -26,11 +27,34 @@ from supervisor.status.view import NodeGuard
 ALIVE_EVERY_S = 1.0
 HEAR_S = 0.1
 CALM_EVERY_S = 0.55  # between samples of a calm node: 0.45 s, until the next at the usual period, and jitter
-REST_S = 1.5  # so long lines of a calm node wait to be read together; the memory watch rests as long, and a sample may be 4 s old
+REST_S = 3.0  # so long lines of a calm node wait to be read together, and the memory watch for them; a sample may be 4 s old
 SHOW_EVERY_S = 1.5
 STARTS = 4  # of one rank's guard, where none of them lasts
 LASTS_S = 600.0  # a guard that has watched for so long was no vain try: a launch may serve for months
 RETRY_S = 0.5
+
+
+class Bell:
+    """Ends a wait from any thread. Once rung it stays so until a wait has heard it."""
+
+    def __init__(self) -> None:
+        self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def ring(self) -> None:
+        """End the wait, or the next one."""
+        os.eventfd_write(self._fd, 1)
+
+    def wait(self, timeout_s: float, streams: Iterable[GuardClient]) -> None:
+        """Until it rings, or one of the streams has ended; what they tell does not count."""
+        polled = select.poll()
+        polled.register(self._fd, select.POLLIN)
+        for one in streams:
+            polled.register(one, select.POLLRDHUP)
+        if any(fd == self._fd for fd, _ in polled.poll(timeout_s * 1000)):
+            os.eventfd_read(self._fd)
+
+    def __del__(self) -> None:
+        os.close(self._fd)
 
 
 class GuardWatch(Watcher):
@@ -45,16 +69,18 @@ class GuardWatch(Watcher):
         post: Callable[[Event], None],
         say: Callable[[str, str], None],
         show: Callable[[NodeGuard], None] = lambda _guard: None,
+        heard: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(f"guards-{launch}")
         self._hosts, self._launch, self._secret = hosts, launch, secret
         self._post, self._say, self._show, self._clock = post, say, show, clock
+        self._heard = heard
         self._kept: dict[int, Kept] = {}
         self._told: set[tuple[str, tuple[str, ...]]] = set()
         self._lock = threading.Lock()
         self._awaited = 0  # askers of a cause: until they have it, lines are read as they come
-        self._wanted = threading.Event()
+        self._bell = Bell()
         self._alive_s = 0.0
         self._alive = 0
         self._shown_s = 0.0
@@ -99,7 +125,7 @@ class GuardWatch(Watcher):
     def _read_at_once(self) -> Iterator[None]:
         with self._lock:
             self._awaited += 1
-        self._wanted.set()
+        self._bell.ring()
         try:
             yield
         finally:
@@ -109,7 +135,7 @@ class GuardWatch(Watcher):
     def stop(self) -> None:
         """End soon."""
         super().stop()
-        self._wanted.set()
+        self._bell.ring()
 
     def _hear(self, spec: GuardSpec) -> None:
         one = Kept(spec, heard_s=self._clock(), began_s=self._clock())
@@ -118,7 +144,7 @@ class GuardWatch(Watcher):
             one.connected.set()
         with self._lock:
             self._kept[spec.rank] = one
-        self._wanted.set()
+        self._bell.ring()
 
     def _watch(self) -> None:
         while not self._stopped.is_set():
@@ -126,8 +152,11 @@ class GuardWatch(Watcher):
             self._rest()
             heard = {one.client: one for one in self.kept if one.client}
             if heard:
-                for ready in select.select(list(heard), [], [], HEAR_S if self._hurried else 0.0)[0]:
+                readable = select.select(list(heard), [], [], HEAR_S if self._hurried else 0.0)[0]
+                for ready in readable:
                     self._read(heard[ready])
+                if readable:
+                    self._heard()
             for one in self.kept:
                 self._keep_up(one)
             if self._clock() - self._shown_s >= SHOW_EVERY_S:
@@ -144,12 +173,13 @@ class GuardWatch(Watcher):
         return self._awaited > 0 or any(one.client and one.last is None for one in self.kept)
 
     def _rest(self) -> None:
-        """Each waking costs more than a line's reading: where nothing is urgent, they are taken a few at a time."""
+        """Each waking costs more than a line's reading: where nothing is urgent, they are taken a few at a time. A stream's end
+        is seen at once.
+        """
         if self._stopped.is_set():
             return
         if not self._hurried:
-            self._wanted.wait(REST_S)
-            self._wanted.clear()
+            self._bell.wait(REST_S, [one.client for one in self.kept if one.client])
         elif not any(one.client for one in self.kept):
             self._stopped.wait(HEAR_S)
 

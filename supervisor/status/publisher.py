@@ -36,7 +36,7 @@ class Publisher(Watcher):
         self._publishing = threading.Lock()
         self._store_seen: tuple[object, ...] = ()
         self._store_s = 0.0
-        exporter.renew_by(self._publish)
+        exporter.renew_by(self._publish, lambda: board.stepped.is_set() or self._publishing.locked())
 
     def status(self) -> dict[str, Any]:
         """The status as of now."""
@@ -44,6 +44,7 @@ class Publisher(Watcher):
 
     def _publish(self) -> Snapshot:
         with self._publishing:
+            self._board.stepped.clear()
             view = self._board.view()
             self._tally = self._tally.take(view)
             taken = snapshot(view, self._tally)
@@ -58,7 +59,6 @@ class Publisher(Watcher):
     def _watch(self) -> None:
         while not self._stopped.wait(LEAST_S):
             self._board.stepped.wait(PERIOD_S - LEAST_S)
-            self._board.stepped.clear()
             self._look_at_the_store()
             self._publish()
 

@@ -11,7 +11,6 @@ import pytest
 
 from build.errors import UsageError
 from build.settings import Sources, load
-from supervisor.gang.memory_watch import CALM_S
 from supervisor.guard import guards
 from supervisor.guard import watch as watch_module
 from supervisor.guard.client import GuardClient
@@ -95,7 +94,7 @@ class Host:
 
 def test_a_sample_that_waited_on_a_calm_node_is_never_too_old_to_count() -> None:
     with pytest.raises(UsageError, match="sample_stale_s"):
-        load([Memory], Sources(None, {}, {"sample_stale_s": CALM_EVERY_S + REST_S + CALM_S}))
+        load([Memory], Sources(None, {}, {"sample_stale_s": CALM_EVERY_S + REST_S}))
 
 
 @pytest.mark.parametrize(("apart_s", "lost"), [(1.0, True), (LASTS_S + 1.0, False)])

@@ -11,7 +11,7 @@ import pytest
 
 from build.units import GIB
 from supervisor.gang.board import Board
-from supervisor.gang.memory_watch import CALM_S, MemoryWatch
+from supervisor.gang.memory_watch import MemoryWatch
 from supervisor.machine import Event, Policy, State
 from supervisor.memory.policy import Floor, Sample
 from tests.testing.node_tool import ProcTree
@@ -78,7 +78,8 @@ def test_a_guard_that_falls_silent_is_replaced_by_reading_here_before_its_last_s
     bench.says(1000.1, 29 * GIB)
     bench.now_s = 1000.2
     bench.watch._sample()
-    bench.now_s += CALM_S
+    bench.now_s += 3.5
+    assert 0.0 < bench.watch._rest_s < 0.5
     bench.watch._sample()
     assert bench.shown() == (1000.1, 29 * GIB)
     bench.now_s = 1000.1 + FLOOR.stale_s

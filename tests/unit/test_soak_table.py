@@ -49,7 +49,8 @@ def test_a_run_replaces_its_part_of_the_page_and_names_what_did_not_hold(tmp_pat
 
 def test_trials_are_kept_in_files_and_a_half_written_line_counts_for_nothing(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
-    first.write_text('{"fault": "half')
+    strange = ['{"a": 1}', "[1]", "3", '{"fault": ["x"]}', f'{{"fault": "{KIND.name}"}}', "\xff", '{"fault": "half']
+    first.write_text("\n".join(strange))
     for path, made in ((first, outcomes()[:3]), (second, outcomes()[3:])):
         for one in made:
             results.append(path, one)

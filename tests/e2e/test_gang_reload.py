@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from build.store import generations
+from tests.testing.checkout import CHECKOUT
 from tests.testing.demo import demo_state
 from tests.testing.supervised import Supervised, kill
 from tests.testing.waiting import until
@@ -91,6 +94,36 @@ def test_reload_restart_relaunches_by_itself(gang: Reloaded) -> None:
     gang.configure('min_avail_gib = 0.25\nparallel = 2\nreload = "restart"\n')
     gang.wait_ready(times=2)
     assert gang.wait_state("serving", launch=2)["restarts"] == [{"reason": "asked", "count": 1}]
+
+
+@pytest.mark.parametrize("bad", ["= =\n", "nonsense = 7\n"])
+def test_a_gang_is_reached_and_stopped_though_its_settings_cannot_be_taken(gang: Reloaded, bad: str) -> None:
+    gang.start().wait_ready()
+    gang.configure(bad)
+    shown = gang.command("status")
+    assert shown.returncode == 0, shown.stderr
+    assert "serving" in shown.stdout
+    assert "warning: " in shown.stderr
+    assert f"this goes to the supervisor of {gang.state} all the same" in shown.stderr
+    assert gang.command("restart").returncode == 2
+    assert gang.command("stop").returncode == 0
+    assert gang.ended() == 0
+    assert "stopped: no rank is left" in gang.err
+    alone = gang.command("stop")
+    assert alone.returncode == 2, "nothing serves: the file's own trouble is the answer"
+
+
+def test_a_restart_that_is_stopped_before_the_new_launch_serves_says_so(gang: Reloaded) -> None:
+    gang.start().wait_ready()
+    env = gang.env | {"TWINFOLD_LAUNCH_GATE_GIB": "4096", "TWINFOLD_GATE_WAIT_S": "600"}
+    with subprocess.Popen(gang.argv("restart"), cwd=CHECKOUT, env=env, stderr=subprocess.PIPE, text=True) as restart:
+        gang.wait_state("gating", launch=2)
+        assert gang.status()["launch_id"] == "", "the old launch's id is not the new one's"
+        gang.signal(signal.SIGTERM)
+        assert gang.ended() == 0
+        _, said = restart.communicate(timeout=60)
+    assert restart.returncode == 1
+    assert "before the new launch served" in said
 
 
 def another_generation(state: Path) -> None:

@@ -114,9 +114,8 @@ class Supervisor:
             self.finished.set()
             if self._board.state.phase is not Phase.HANDED_OVER:
                 self._rungs.reset()  # an orderly end: whoever starts anew starts at the top
-            if self.finish.exit_code == 0:
-                handed_over = self._board.state.phase is Phase.HANDED_OVER
-                self._voice.say("handed over: the gang serves on" if handed_over else "stopped: no rank is left")
+                if self.finish.exit_code == 0:
+                    self._voice.say("stopped: no rank is left")
             notify(self._sources.environ, "STOPPING=1")
         return self.finish
 

@@ -13,7 +13,7 @@ from build.errors import Refused, TwinfoldError
 from build.settings import Sources
 from supervisor import control, heap, service, voice
 from supervisor.commands import left
-from supervisor.commands.reaching import reach
+from supervisor.commands.reaching import Reach
 from supervisor.configuration import Configuration, configure, settings_of
 from supervisor.ends import error_of
 
@@ -39,10 +39,11 @@ def status(args: Namespace, sources: Sources) -> int:
     from supervisor.status.text import as_text
     from supervisor.status.watch import watch
 
-    one = reach(sources)
+    reach = Reach(sources)
+    one = reach.one
     if args.watch:
-        watch(lambda: _status(one), sys.stdout)
-    shown = _status(one)
+        watch(lambda: _status(reach), sys.stdout)
+    shown = _status(reach)
     measured = record.kept(one.state_dir, shown) if "url" in shown else None
     if args.json:
         print(json.dumps({**shown, **({"bench": record.summary(measured, shown["bundle"])} if measured else {})}, indent=1))
@@ -51,10 +52,10 @@ def status(args: Namespace, sources: Sources) -> int:
     return 0
 
 
-def _status(one: Configuration) -> Mapping[str, Any]:
+def _status(reach: Reach) -> Mapping[str, Any]:
     from supervisor.status.text import without_supervisor
 
-    answers = control.ask(one.run_dir, {"do": "status"})
+    answers, one = reach.ask({"do": "status"}), reach.one
     if answers is not None:
         shown: Mapping[str, Any] = control.last(answers)["status"]
         return shown
@@ -66,8 +67,8 @@ def _status(one: Configuration) -> Mapping[str, Any]:
 
 def stop(args: Namespace, sources: Sources) -> int:
     """``supervisor stop``: through the supervisor, or of ranks that have none."""
-    one = reach(sources)
-    answers = control.ask(one.run_dir, {"do": "stop", "force": args.force})
+    reach = Reach(sources)
+    answers, one = reach.ask({"do": "stop", "force": args.force}), reach.one
     if answers is not None:
         end = _told(answers)
         _wait_for_the_end(one)
@@ -79,8 +80,8 @@ def stop(args: Namespace, sources: Sources) -> int:
 
 def handover(_args: Namespace, sources: Sources) -> int:
     """``supervisor handover``: the supervisor leaves, its gang serves on for the next one."""
-    one = reach(sources)
-    answers = control.ask(one.run_dir, {"do": "handover"})
+    reach = Reach(sources)
+    answers, one = reach.ask({"do": "handover"}), reach.one
     if answers is None:
         raise Refused(f"no supervisor serves from {one.state_dir}: `supervisor run` takes over what runs")
     end = _told(answers)
@@ -105,10 +106,10 @@ def logs(args: Namespace, sources: Sources) -> int:
     """``supervisor logs``: of the running gang; without a supervisor, of the ranks that are left."""
     from supervisor.gang.logs import is_poll
 
-    one = reach(sources)
-    answers = control.ask(one.run_dir, {"do": "logs", "follow": args.follow, "rank": args.rank})
+    reach = Reach(sources)
+    answers = reach.ask({"do": "logs", "follow": args.follow, "rank": args.rank})
     if answers is None:
-        return left.logs(one, args)
+        return left.logs(reach.one, args)
     end: Mapping[str, Any] = {}
     for end in answers:
         if "line" in end and (args.all or not is_poll(end["line"])):

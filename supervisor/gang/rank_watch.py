@@ -17,7 +17,7 @@ from supervisor.machine import types as machine
 from supervisor.runners.protocol import RankExit, RankHandle, Runner
 
 LOADING_POLL_S = 0.05
-SERVING_POLL_S = 4.0  # ends are told at once; so often a log's growth is looked at
+SERVING_POLL_S = 2.0  # ends are told at once; so often a log's growth is looked at
 HOPELESS_EXITS = frozenset({2, 126, 127})  # a usage error, no such program, no such entry point: the same again next time
 LOG_PIECES = 64  # at most this many MiB of one rank's log are read at once
 

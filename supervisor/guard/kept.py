@@ -12,7 +12,7 @@ from supervisor.guard.wire import GuardEvent, GuardSample, Hello, Line, SenderCl
 from supervisor.memory.policy import Sample
 
 EVIDENCE_S = 5.0  # while memory is calm a guard says little
-WAITING_SAMPLES = 100  # ten seconds of them by default where each is told: the memory watch takes them every second or two
+WAITING_SAMPLES = 100  # ten seconds of them by default where each is told: they are read every few seconds
 
 
 @dataclass(slots=True)

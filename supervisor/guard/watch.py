@@ -19,14 +19,16 @@ from supervisor.guard.client import GuardClient, StreamEnded
 from supervisor.guard.host import GuardHost, RankGone
 from supervisor.guard.kept import Kept
 from supervisor.guard.spec import GuardSpec
-from supervisor.guard.wire import Hello
+from supervisor.guard.wire import Hello, Line
 from supervisor.machine import Event
 from supervisor.machine import types as machine
 from supervisor.status.view import NodeGuard
 
 ALIVE_EVERY_S = 1.0
 HEAR_S = 0.1
-CALM_EVERY_S = 0.55  # between samples of a calm node: 0.45 s, until the next at the usual period, and jitter
+LIVELY_S = 0.5  # instead of REST_S while guards tell each sample: what they keep for a slow reader is soon full
+CALM_LEAST_S = 0.45  # between samples of a calm node, at least: the node tool's
+CALM_EVERY_S = 0.55  # and at most, at the usual period and with its jitter
 REST_S = 3.0  # so long lines of a calm node wait to be read together, and the memory watch for them; a sample may be 4 s old
 SHOW_EVERY_S = 1.5
 STARTS = 4  # of one rank's guard, where none of them lasts
@@ -38,6 +40,7 @@ class Bell:
     """Ends a wait from any thread. Once rung it stays so until a wait has heard it."""
 
     def __init__(self) -> None:
+        self._fd = -1
         self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def ring(self) -> None:
@@ -54,7 +57,8 @@ class Bell:
             os.eventfd_read(self._fd)
 
     def __del__(self) -> None:
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
 
 
 class GuardWatch(Watcher):
@@ -76,6 +80,8 @@ class GuardWatch(Watcher):
         self._hosts, self._launch, self._secret = hosts, launch, secret
         self._post, self._say, self._show, self._clock = post, say, show, clock
         self._heard = heard
+        self._read_s = clock()
+        self._lively = False
         self._kept: dict[int, Kept] = {}
         self._told: set[tuple[str, tuple[str, ...]]] = set()
         self._lock = threading.Lock()
@@ -153,8 +159,7 @@ class GuardWatch(Watcher):
             heard = {one.client: one for one in self.kept if one.client}
             if heard:
                 readable = select.select(list(heard), [], [], HEAR_S if self._hurried else 0.0)[0]
-                for ready in readable:
-                    self._read(heard[ready])
+                self._note_pace(max((self._read(heard[ready]) for ready in readable), default=0))
                 if readable:
                     self._heard()
             for one in self.kept:
@@ -179,9 +184,24 @@ class GuardWatch(Watcher):
         if self._stopped.is_set():
             return
         if not self._hurried:
-            self._bell.wait(REST_S, [one.client for one in self.kept if one.client])
+            self._bell.wait(max(0.0, self._rest_s), [one.client for one in self.kept if one.client])
         elif not any(one.client for one in self.kept):
             self._stopped.wait(HEAR_S)
+
+    @property
+    def _rest_s(self) -> float:
+        """Until the next look at a guard that is lost, or that may hang by then."""
+        now_s, watched = self._clock(), [one for one in self.kept if not (one.cause or one.ended.is_set())]
+        due = [
+            (max(one.heard_s + self._hosts[one.spec.node].silent_s, one.retry_s) if one.client else one.retry_s) - now_s
+            for one in watched
+        ]
+        return min([LIVELY_S if self._lively else REST_S, *due])
+
+    def _note_pace(self, lines: int) -> None:
+        """Whether a guard has told more than a calm one since the last reading."""
+        now_s = self._clock()
+        self._lively, self._read_s = lines > (now_s - self._read_s) / CALM_LEAST_S + 2, now_s
 
     def _show_nodes(self) -> None:
         self._shown_s = self._clock()
@@ -197,10 +217,13 @@ class GuardWatch(Watcher):
             if one.client:
                 one.client.say(alive=self._alive)
 
-    def _read(self, one: Kept) -> None:
+    def _read(self, one: Kept) -> int:
+        """Take what it told: so many lines."""
         assert one.client is not None
+        told: list[tuple[bytes, Line]] = []
         try:
-            for raw, line in one.client.read():
+            told = one.client.read()
+            for raw, line in told:
                 one.take(raw, line, self._clock())
                 if isinstance(line, Hello):
                     self._tell_refused(one.spec.node, line.refused)
@@ -208,6 +231,7 @@ class GuardWatch(Watcher):
             one.client.close()
             one.client = None
             one.connected.clear()
+        return len(told)
 
     def _tell_refused(self, node: str, refused: tuple[str, ...]) -> None:
         """Once for each node and what its kernel did not allow: guards of one node are of one user."""
@@ -236,6 +260,7 @@ class GuardWatch(Watcher):
             one.retry_s = self._clock() + RETRY_S
             return
         self._replace(one, host, "says nothing" if hangs and one.client else "is gone")
+        one.retry_s = max(one.retry_s, self._clock() + RETRY_S)  # also after a try that has taken long
 
     def _replace(self, one: Kept, host: GuardHost, how: str) -> None:
         spec = one.spec

@@ -49,9 +49,10 @@ def _served(status: Mapping[str, Any]) -> list[str]:
     newer = f", generation {status['newer_generation']} waits for a restart" if "newer_generation" in status else ""
     rungs = status.get("context_ladder_rung", 0)
     lowered = f", {rungs} rung{'s' * (rungs > 1)} down after an eviction" if rungs else ""
+    its_id = f" ({status['launch_id']})" if status["launch_id"] else ""
     return [
         f"{status['served_name']} at {status['url']}, context {status['context_tokens']}{lowered}",
-        f"target {status['target']}, generation {status['generation']}{newer}, launch {status['launch']} ({status['launch_id']})",
+        f"target {status['target']}, generation {status['generation']}{newer}, launch {status['launch']}{its_id}",
         *([OTHER_VARIANT] if status.get("variant") == "ablit" else []),
     ]
 

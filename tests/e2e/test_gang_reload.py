@@ -113,6 +113,17 @@ def test_a_gang_is_reached_and_stopped_though_its_settings_cannot_be_taken(gang:
     assert alone.returncode == 2, "nothing serves: the file's own trouble is the answer"
 
 
+@pytest.mark.parametrize(("rest", "code"), [("nonsense = 7\n", 0), ("= =\n", 2)], ids=["said", "not to be known"])
+def test_a_state_folder_that_a_bad_file_names_is_the_one_that_counts(gang: Reloaded, rest: str, code: int) -> None:
+    gang.start().wait_ready()
+    gang.configure(f'state_dir = "{gang.state}"\n{rest}')
+    found = gang.env.pop("TWINFOLD_STATE_DIR")
+    shown = gang.command("status")
+    gang.env["TWINFOLD_STATE_DIR"] = found
+    assert shown.returncode == code, shown.stderr
+    assert ("serving" in shown.stdout) is (code == 0)
+
+
 def test_a_restart_that_is_stopped_before_the_new_launch_serves_says_so(gang: Reloaded) -> None:
     gang.start().wait_ready()
     env = gang.env | {"TWINFOLD_LAUNCH_GATE_GIB": "4096", "TWINFOLD_GATE_WAIT_S": "600"}

@@ -18,7 +18,7 @@ from supervisor.guard.guards import HostedGuards
 from supervisor.guard.host import GuardHost
 from supervisor.guard.kept import Kept
 from supervisor.guard.spec import GuardSpec, Lease, Limits
-from supervisor.guard.watch import CALM_EVERY_S, LASTS_S, REST_S, STARTS, GuardWatch
+from supervisor.guard.watch import CALM_EVERY_S, LASTS_S, LIVELY_S, REST_S, STARTS, GuardWatch
 from supervisor.guard.wire import Hello
 from supervisor.machine import Event
 from supervisor.machine.types import GuardLost
@@ -164,3 +164,45 @@ def test_a_new_guard_is_heard_at_once_though_calm_ones_are_read_seldom(monkeypat
         watch.stop()
         watch.join()
         guards_own.close()
+
+
+def test_a_lost_guard_is_replaced_soon_though_its_node_takes_it_for_running_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_module, "REST_S", 600.0)
+    pairs = [socket.socketpair() for _ in range(2)]
+
+    still = [True]
+
+    class Lagging(Host):
+        def running(self, _launch_id: str, _rank: int) -> bool:
+            return bool(still) and still.pop()
+
+        def connect(self, _launch_id: str, _rank: int) -> GuardClient | None:  # type: ignore[override]
+            if pairs[self.started - 1][1].fileno() < 0:
+                return None
+            ours = pairs[self.started - 1][0]
+            ours.setblocking(False)
+            return GuardClient(ours)
+
+    host = Lagging()
+    watch = GuardWatch({"worker": cast("GuardHost", host)}, 1, b"s", post=lambda _: None, say=lambda _text, _level: None)
+    watch.start()
+    try:
+        watch.guard(SPEC)
+        pairs[0][1].sendall(b'{"sample":1,"t_ms":1,"available_bytes":7,"free_bytes":7}\n')
+        until("its first sample", lambda: watch.kept[0].last)
+        pairs[0][1].close()
+        until("another guard", lambda: host.started == 2)
+        pairs[1][1].sendall(b'{"sample":1,"t_ms":1,"available_bytes":8,"free_bytes":8}\n')
+        until("its sample", lambda: (last := watch.kept[0].last) and last.available_bytes == 8)
+    finally:
+        watch.stop()
+        watch.join()
+
+
+def test_guards_that_tell_each_sample_are_read_more_often() -> None:
+    now = [0.0]
+    watch = GuardWatch({}, 1, b"", post=lambda _: None, say=lambda _line, _level: None, clock=lambda: now[0])
+    for seconds, lines, rest_s in ((3.0, 7, REST_S), (3.0, 30, LIVELY_S), (0.5, 5, LIVELY_S), (0.5, 1, REST_S)):
+        now[0] += seconds
+        watch._note_pace(lines)
+        assert watch._rest_s == rest_s

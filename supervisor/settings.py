@@ -201,7 +201,7 @@ class Probes:
     probe_period_s: float = setting(
         number(0.1, 60.0),
         1.0,
-        "seconds between readings of the engine; while nothing is asked of it three times that, if below 5",
+        "seconds between readings of the engine; while nothing is asked of it twice that, if below 5",
         change=Change.LIVE,
         recipe=False,
     )

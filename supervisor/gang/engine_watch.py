@@ -67,10 +67,10 @@ class EngineWatch(Watcher):
 
     @property
     def _pace_s(self) -> float:
-        """Nothing can hang while nothing is asked for: then a third as often will do, while readiness still has fresh answers."""
+        """Nothing can hang while nothing is asked for: then half as often will do, while readiness still has fresh answers."""
         reading = self._progress.reading
         idle = reading is not None and reading.busy is False
-        return max(self._period_s, min(3.0 * self._period_s, IDLE_MOST_S)) if idle else self._period_s
+        return max(self._period_s, min(2.0 * self._period_s, IDLE_MOST_S)) if idle else self._period_s
 
     def _rested(self, began_s: float) -> bool:
         """Rest until a period after ``began_s``; it may change in the middle. True where the watch is over.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from build.errors import TwinfoldError
+from build.errors import Refused, TwinfoldError
 from supervisor import service
 from supervisor.configuration import Configuration
 from supervisor.engine import progress as progress_
@@ -182,6 +182,10 @@ class Gang:
             return
         except TwinfoldError as error:
             self._post(machine.GateRefused(self._clock(), launch.number, str(error), error.exit_code))
+            return
+        except OSError as error:  # a full disk, most likely
+            why = f"a launch cannot be prepared: {error}: make room, or mend the folder's rights"
+            self._post(machine.GateRefused(self._clock(), launch.number, why, Refused.exit_code))
             return
         launch.plan, launch.launch_id, launch.meter = plan, new_launch_id(datetime.now(UTC)), Meter(dict(plan.before))
         self._evictions.tell_memory_is_back()

@@ -41,7 +41,6 @@ class EngineWatch(Watcher):
         self._board, self._post, self._clock = board, post, clock
         self._progress = progress.begin(clock())
         self._lock = threading.Lock()
-        self._woken = threading.Event()  # by another period, or the end
         self._probe: threading.Thread | None = None
 
     def _watch(self) -> None:
@@ -51,19 +50,14 @@ class EngineWatch(Watcher):
                 began_s = self._clock()
                 if self._board.state.phase is Phase.SERVING:
                     self._look(reader)
-                if self._rested(began_s):
+                if self._rested_since(began_s):
                     return
 
     def retune(self, patience: progress.Patience, *, period_s: float, deadline_s: float) -> None:
         """Go on with other patience."""
         with self._lock:
             self._patience, self._period_s, self._deadline_s = patience, period_s, deadline_s
-        self._woken.set()
-
-    def stop(self) -> None:
-        """End soon."""
-        super().stop()
-        self._woken.set()
+        self.wake()
 
     @property
     def _pace_s(self) -> float:
@@ -72,14 +66,13 @@ class EngineWatch(Watcher):
         idle = reading is not None and reading.busy is False
         return max(self._period_s, min(2.0 * self._period_s, IDLE_MOST_S)) if idle else self._period_s
 
-    def _rested(self, began_s: float) -> bool:
+    def _rested_since(self, began_s: float) -> bool:
         """Rest until a period after ``began_s``; it may change in the middle. True where the watch is over.
 
         A look that was waited for in vain has lasted longer than that: then the next follows at once.
         """
         while not self._stopped.is_set() and (left_s := began_s + self._pace_s - self._clock()) > 0:
-            self._woken.wait(left_s)
-            self._woken.clear()
+            self._rested(left_s)
         return self._stopped.is_set()
 
     def _look(self, reader: Reader) -> None:

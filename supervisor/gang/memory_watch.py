@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -44,7 +43,6 @@ class MemoryWatch(Watcher):
     ) -> None:
         super().__init__(f"memory-{node}")
         self._guarded = guarded
-        self._woken = threading.Event()
         self._seen: Meminfo | None = None
         self._seen_s = float("-inf")
         self._last_s = self._guard_s = float("-inf")  # the newest sample's time, and that of a guard's newest
@@ -62,19 +60,8 @@ class MemoryWatch(Watcher):
     def _watch(self) -> None:
         while True:
             self._sample()
-            self._woken.wait(self._rest_s)
-            self._woken.clear()
-            if self._stopped.is_set():
+            if self._rested(self._rest_s):
                 return
-
-    def wake(self) -> None:
-        """A guard has told something."""
-        self._woken.set()
-
-    def stop(self) -> None:
-        """End soon."""
-        super().stop()
-        self._woken.set()
 
     @property
     def _rest_s(self) -> float:

@@ -17,6 +17,7 @@ class Watcher:
 
     def __init__(self, name: str) -> None:
         self._stopped = threading.Event()
+        self._woken = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -26,6 +27,11 @@ class Watcher:
     def stop(self) -> None:
         """End soon; :meth:`join` waits for it."""
         self._stopped.set()
+        self._woken.set()
+
+    def wake(self) -> None:
+        """End the rest that the watch takes, or its next one. From any thread."""
+        self._woken.set()
 
     def join(self, timeout_s: float = 2.0) -> None:
         """Wait for the thread's end."""
@@ -41,6 +47,12 @@ class Watcher:
             except Exception:
                 threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), self._thread)))
                 self._stopped.wait(AGAIN_S)
+
+    def _rested(self, limit_s: float) -> bool:
+        """Rest so long, or until it is woken. True where the watch is over."""
+        self._woken.wait(limit_s)
+        self._woken.clear()
+        return self._stopped.is_set()
 
     def _watch(self) -> None:
         raise NotImplementedError

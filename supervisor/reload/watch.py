@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -33,21 +32,14 @@ class ReloadWatch(Watcher):
     def __init__(self, files: Sequence[Path], consider: Callable[[], None], served: Callable[[], str] = lambda: "") -> None:
         super().__init__("reload")
         self._files, self._consider, self._served = tuple(path.absolute() for path in files), consider, served
-        self._hint = threading.Event()
-
-    def stop(self) -> None:
-        """End soon."""
-        super().stop()
-        self._hint.set()
 
     def _watch(self) -> None:
         seen: tuple[object, ...] | None = None
-        with hints(self._files, self._hint.set):
+        with hints(self._files, self.wake):
             while not self._stopped.is_set():
-                self._hint.clear()
                 now = self._now()
                 if now == seen:
-                    self._hint.wait(LOOK_EVERY_S)
+                    self._rested(LOOK_EVERY_S)
                 elif not self._stopped.wait(SETTLE_S) and now == self._now():
                     seen = now
                     self._consider()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,40 +40,43 @@ def a_blueprint(proc: Path, **memory: Any) -> Blueprint:
     return cast(Blueprint, one)
 
 
+@contextmanager
+def waiting(
+    proc: Path, available: int, passed_s: float, cancelled: threading.Event, say: Callable[[str], None] = pytest.fail
+) -> Iterator[MemoryWait]:
+    """A wait that has looked once, so long ago."""
+    clock = Clock()
+    with MemoryWait(a_blueprint(ProcTree(proc, available).root), cancelled, say, clock) as memory:
+        until("a look", lambda: memory._watch.last_at_s is not None)
+        clock.now_s += passed_s
+        yield memory
+
+
 def test_the_stable_time_passes_while_the_gate_asks_for_other_things(tmp_path: Path) -> None:
-    clock, asked = Clock(), threading.Event()
-    tree = ProcTree(tmp_path / "proc", NEED)
-    with MemoryWait(a_blueprint(tree.root), asked, pytest.fail, clock) as memory:
-        until("a look", lambda: memory._watch.held_since_s is not None)
-        clock.now_s += 1.0
+    asked = threading.Event()
+    with waiting(tmp_path / "proc", NEED, 1.0, asked) as memory:
         asked.wait = pytest.fail  # type: ignore[assignment] # there is nothing left to wait for
         memory.wait()
 
 
 def test_a_launch_that_nobody_waits_for_any_more_does_not_pass(tmp_path: Path) -> None:
-    clock, cancelled = Clock(), threading.Event()
-    tree = ProcTree(tmp_path / "proc", NEED)
-    with MemoryWait(a_blueprint(tree.root), cancelled, pytest.fail, clock) as memory:
-        until("a look", lambda: memory._watch.held_since_s is not None)
-        clock.now_s += 1.0
+    cancelled = threading.Event()
+    with waiting(tmp_path / "proc", NEED, 1.0, cancelled) as memory:
         cancelled.set()
         with pytest.raises(Cancelled):
             memory.wait()
 
 
 def test_memory_that_was_short_meanwhile_is_waited_for_from_then_on(tmp_path: Path) -> None:
-    clock, cancelled, said = Clock(), threading.Event(), list[str]()
-    tree = ProcTree(tmp_path / "proc", NEED - GIB)
+    cancelled, said = threading.Event(), list[str]()
 
     def say(line: str) -> None:
         said.append(line)
         cancelled.set()
 
-    with MemoryWait(a_blueprint(tree.root), cancelled, say, clock) as memory:
-        until("a look", lambda: memory._watch.last_at_s is not None)
-        clock.now_s += 3600.0  # the other questions took long: the wait counts from its own beginning
-        with pytest.raises(Cancelled):
-            memory.wait()
+    # the other questions took an hour: the wait counts from its own beginning
+    with waiting(tmp_path / "proc", NEED - GIB, 3600.0, cancelled, say) as memory, pytest.raises(Cancelled):
+        memory.wait()
     assert said == ["waiting for memory, at most 60 s: 8.00 GiB must be available, 1.00 GiB are short"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,14 @@ import pytest
 pytest_plugins = ["tests.testbed.fixtures"]
 
 # Times are the machine's: one that builds or tests beside this would fail examples that are right.
-hypothesis.settings.register_profile("shared", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
-hypothesis.settings.load_profile("shared")
+# Examples are the same in every run, so that a change's tests judge the change; HYPOTHESIS_PROFILE=search looks for new ones.
+hypothesis.settings.register_profile(
+    "shared", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], derandomize=True, database=None
+)
+hypothesis.settings.register_profile(
+    "search", hypothesis.settings.get_profile("shared"), derandomize=False, max_examples=3000, print_blob=True
+)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "shared"))
 
 # A shell gives its background jobs SIGINT ignored, and every program of a test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

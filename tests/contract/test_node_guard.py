@@ -126,7 +126,7 @@ def series() -> st.SearchStrategy[list[tuple[int, int]]]:
     return st.lists(step, min_size=1, max_size=30)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=series())
 def test_decides_as_the_supervisors_policy_does(steps: list[tuple[int, int]]) -> None:
     floor = memory.Floor(4 * GIB, 2 * GIB, 1e9, 0.5, 0.5)

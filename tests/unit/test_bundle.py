@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from build.bundle import Bundle, Engine, ImageRef, Needs, NodeTool, StoreRef, from_json, to_json
@@ -38,7 +38,6 @@ BUNDLE = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(BUNDLE)
 def test_what_is_written_is_read_again_and_written_the_same(bundle: Bundle) -> None:
     text = to_json(bundle)

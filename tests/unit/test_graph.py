@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from build.graph import graph
@@ -26,7 +26,6 @@ def index_of(made: Mapping[str, str]) -> graph.Index:
 CONTENT = st.tuples(PARAMS, st.integers(1, 3), HASH)
 
 
-@settings(deadline=None)
 @given(CONTENT, CONTENT)
 def test_a_key_is_the_same_exactly_where_everything_that_enters_it_is(
     one: tuple[dict[str, object], int, str], two: tuple[dict[str, object], int, str]

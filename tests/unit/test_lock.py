@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from build.errors import OutputDiffers, PinsMissing, UsageError
@@ -24,7 +24,6 @@ def save(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.builds(ToolchainPin, WORD, WORD, WORD, WORD), max_size=3, unique_by=lambda t: (t.name, t.platform)),
     st.lists(

@@ -210,7 +210,7 @@ class World(RuleBasedStateMachine):
             assert not self.living
 
 
-World.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+World.TestCase.settings = settings(stateful_step_count=40)
 TestWorld = World.TestCase
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import fastjsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from build.bundle import Bundle, Engine, StoreRef
@@ -479,7 +479,6 @@ def test_a_newer_generation_shows_only_where_one_waits() -> None:
     assert taken(a_view(newer_generation=8)).status["newer_generation"] == 8
 
 
-@settings(deadline=None)
 @given(st.builds(EngineReading, **{name: st.one_of(st.none(), st.floats()) for name in (
     "prompt_tokens", "generated_tokens_live", "cached_tokens", "drafted_tokens", "accepted_tokens", "rounds"
 )}, running=st.one_of(st.none(), st.integers(0, 99)), live=st.booleans()), st.integers(1, 3))  # fmt: skip

@@ -1,7 +1,8 @@
 """Whether the gang makes progress: readings in, verdicts out. Pure; times are monotonic seconds.
 
 ``/health`` answers 200 with a dead or stopped peer, so only moving totals prove life. Busy is not dead: a long prompt is
-computed without a token for minutes, and a decode of another request may wait for it.
+computed without a token for minutes, and a decode of another request may wait for it. Where tokens are counted only when a
+request ends, nothing moves in a long decode either: then a tiny generation of our own decides, as it does for an idle gang.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ RECENT_S = 2.0  # a request that arrives longer than this after the last progres
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long what may take. ``prefill_tokens_per_s``: the slowest prefill to expect; ``context_tokens``: the longest prompt."""
+    """How long what may take. ``prefill_tokens_per_s``: the slowest prefill to expect; ``context_tokens``: the longest prompt;
+    ``first_token_s``: an engine that has made no token yet may still warm up.
+    """
 
     stall_s: float
     misses: int
     idle_probe_s: float
     prefill_tokens_per_s: float
     context_tokens: int
+    first_token_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ class Verdict:
 
 
 def begin(at_s: float) -> Progress:
-    """A gang that has just passed its smoke test."""
+    """A gang that has just been found whole."""
     return Progress(at_s, at_s, at_s)
 
 
@@ -68,11 +72,21 @@ def observe(progress: Progress, reading: EngineReading | None, at_s: float, pati
     if moved or not reading.busy:
         progress = replace(progress, moved_s=at_s)
     progress = replace(progress, prefill_tokens=_prefill(before, reading, at_s, patience))
-    if reading.busy:
+    if reading.busy and reading.live:
         progress = replace(progress, idle_since_s=at_s)
         return progress, _busy_verdict(progress, at_s, patience)
-    progress = replace(progress, own=0)
+    if not reading.busy:
+        progress = replace(progress, own=0)
+    elif moved:
+        progress = replace(progress, idle_since_s=at_s)
     return progress, Verdict(probe=at_s - progress.idle_since_s >= patience.idle_probe_s)
+
+
+def probe_deadline_s(progress: Progress, patience: Patience) -> float:
+    """How long a tiny generation may take now. In a busy gang it may wait for others: all its tries for the longest prompt."""
+    if not (progress.reading and progress.reading.busy):
+        return patience.stall_s
+    return max(patience.stall_s, PREFILL_FACTOR * patience.context_tokens / patience.prefill_tokens_per_s / patience.misses)
 
 
 def asked(progress: Progress) -> Progress:
@@ -101,13 +115,20 @@ def _missed(progress: Progress, at_s: float, patience: Patience) -> tuple[Progre
 def _busy_verdict(progress: Progress, at_s: float, patience: Patience) -> Verdict:
     waited_s = at_s - progress.moved_s
     allowed_s = patience.stall_s
+    if progress.reading and _is_new(progress.reading):
+        allowed_s = max(allowed_s, patience.first_token_s)
     if progress.reading and _requests(progress.reading) <= progress.own:
-        allowed_s *= patience.misses
+        allowed_s = max(allowed_s, patience.stall_s * patience.misses)
     elif progress.prefill_tokens:
         allowed_s = max(allowed_s, PREFILL_FACTOR * progress.prefill_tokens / patience.prefill_tokens_per_s)
     if waited_s < allowed_s:
         return Verdict()
     return Verdict(f"requests run, and nothing has moved for {waited_s:.0f} s")
+
+
+def _is_new(reading: EngineReading) -> bool:
+    """It has not made a token since its start."""
+    return reading.generated_tokens_live == 0 and not reading.rounds
 
 
 def _worked(before: EngineReading, now: EngineReading) -> bool:

@@ -1,4 +1,4 @@
-"""The engine's readings while the gang serves, and whether it makes progress."""
+"""The engine's readings once the gang is whole, and whether it makes progress."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from supervisor.gang.watchers import Post, Watcher
 from supervisor.machine import Phase
 from supervisor.machine import types as machine
 
+LOOKED_AT = frozenset({Phase.PROBING, Phase.SERVING})
 IDLE_MOST_S = 5.0  # an idle engine's period is stretched to this at most: an answer older than 15 s makes no gang ready
 
 
 class EngineWatch(Watcher):
-    """Reads the engine while the gang serves, and judges its progress; an idle gang is asked for a few tokens now and then."""
+    """Reads the engine from the smoke test on, and judges its progress. A gang that serves is asked for a few tokens where
+    nothing else tells that it lives.
+    """
 
     def __init__(
         self,
@@ -44,11 +47,10 @@ class EngineWatch(Watcher):
         self._probe: threading.Thread | None = None
 
     def _watch(self) -> None:
-        self._board.set_progress()  # the smoke test has just passed
         with Reader(self._endpoint) as reader:
             while True:
                 began_s = self._clock()
-                if self._board.state.phase is Phase.SERVING:
+                if self._board.state.phase in LOOKED_AT:
                     self._look(reader)
                 if self._rested_since(began_s):
                     return
@@ -93,7 +95,7 @@ class EngineWatch(Watcher):
     def _act(self, verdict: progress.Verdict) -> None:
         if verdict.stalled:
             self._post(machine.Stalled(self._clock(), self._launch, verdict.stalled))
-        elif verdict.probe and (self._probe is None or not self._probe.is_alive()):
+        elif verdict.probe and self._board.state.phase is Phase.SERVING and (self._probe is None or not self._probe.is_alive()):
             with self._lock:
                 self._progress = progress.asked(self._progress)
             self._probe = threading.Thread(target=self._generate, name="idle-probe", daemon=True)
@@ -101,8 +103,10 @@ class EngineWatch(Watcher):
 
     def _generate(self) -> None:
         began_s = self._clock()
+        with self._lock:
+            deadline_s = progress.probe_deadline_s(self._progress, self._patience)
         try:
-            passed = tiny_generation(self._endpoint, self._model, self._patience.stall_s).alive
+            passed = tiny_generation(self._endpoint, self._model, deadline_s).alive
         except ProbeFailed:
             passed = False
         if self._stopped.is_set():

@@ -57,7 +57,7 @@ class Voice(Protocol):
 
 @dataclass(slots=True)
 class Launch:
-    """One launch in hand. ``ranks`` exists from the gate on; ``cancelled`` ends a gate that waits."""
+    """One launch in hand. ``ranks`` exists from the gate on; ``cancelled`` ends a gate that waits; ``over``: it is collected."""
 
     number: int
     cancelled: threading.Event = field(default_factory=threading.Event)
@@ -67,6 +67,7 @@ class Launch:
     measure: measuring.MeasureWatch | None = None
     ranks: RankWatch | None = None
     engine: EngineWatch | None = None
+    over: bool = False
 
 
 def new_launch_id(now: datetime) -> str:
@@ -279,6 +280,7 @@ class Gang:
         probes = self._configure().probes
         try:
             endpoint = Endpoint(one.url, read_api_key(one.configuration.serve.api_key_file))
+            self._watch_engine(launch, endpoint, probes)
             result = smoke(
                 endpoint, one.served_name, one.bundle.smoke, asks=probes.smoke_asks, deadline_s=probes.smoke_deadline_s
             )
@@ -288,14 +290,12 @@ class Gang:
         self._board.add_probe("smoke", passed, self._clock() - began_s)
         self._post(machine.Smoke(self._clock(), launch.number, passed, why))
 
-    def _announce(self, launch: Launch) -> None:
+    def _watch_engine(self, launch: Launch, endpoint: Endpoint, probes: Probes) -> None:
+        """Clients may ask as soon as rank 0 answers, so a gang that hangs is found from then on."""
         assert launch.plan is not None
-        one = launch.plan.blueprint
-        probes = self._configure().probes
-        endpoint = Endpoint(one.url, read_api_key(one.configuration.serve.api_key_file))
         launch.engine = EngineWatch(
             endpoint,
-            one.served_name,
+            launch.plan.blueprint.served_name,
             launch.number,
             patience=_patience(launch.plan, probes),
             period_s=probes.probe_period_s,
@@ -303,11 +303,18 @@ class Gang:
             board=self._board,
             post=self._post,
         )
+        launch.engine.start()
+        if launch.over:  # it has ended meanwhile, and what watched it was stopped
+            launch.engine.stop()
+
+    def _announce(self, launch: Launch) -> None:
+        assert launch.plan is not None
+        one = launch.plan.blueprint
+        self._board.set_progress()  # the smoke test has just passed
         if launch.meter:
             launch.meter.loaded()
         launch.measure = measuring.MeasureWatch(lambda: self._measured(launch), launch.number)
         launch.measure.start()
-        launch.engine.start()
         self._voice.ready(one.served_name, one.url)
         self._notify("READY=1")
 
@@ -321,6 +328,7 @@ class Gang:
         self._board.set_fresh(fresh_s(probes))
 
     def _collect(self, launch: Launch, reason: machine.Reason, detail: str) -> None:
+        launch.over = True
         stop_all([launch.engine, launch.measure, launch.ranks])
         if not reason.evicts:  # what pressed a gang that memory ended may have been another program; the ladder answers it
             self._measured(launch)
@@ -377,7 +385,9 @@ class Gang:
 def _patience(plan: Plan, probes: Probes) -> progress_.Patience:
     """How long the engine may take for what; the slowest prefill is the target's where the settings name none."""
     rate = probes.prefill_tokens_per_s or float(plan.blueprint.bundle.prefill_tokens_per_s)
-    return progress_.Patience(probes.stall_s, probes.probe_misses, probes.idle_probe_s, rate, plan.context_tokens)
+    return progress_.Patience(
+        probes.stall_s, probes.probe_misses, probes.idle_probe_s, rate, plan.context_tokens, probes.smoke_deadline_s
+    )
 
 
 def _status_text(state: State) -> str:

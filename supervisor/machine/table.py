@@ -63,6 +63,7 @@ TABLE: dict[Phase, dict[type[Event], Handler]] = {
     Phase.PROBING: {
         Smoke: starting.serve_if_sound,
         Parity: starting.settings_differ,
+        Stalled: failing.stalled,
         Tick: starting.not_ready,
         RankExited: failing.rank_exited,
         MemoryBreach: failing.memory_kill,
@@ -121,7 +122,7 @@ UNUSED: tuple[tuple[str, tuple[Phase, ...], tuple[type[Event], ...]], ...] = (
         (*_ENDS, *_BETWEEN, Phase.LAUNCHING, Phase.DRAINING, Phase.CLEARING),
         (HandoverAsked,),
     ),
-    ("the gang does not serve yet: other limits hold", (Phase.LAUNCHING, Phase.PROBING), (Stalled,)),
+    ("no rank is asked for anything yet: other limits hold", (Phase.LAUNCHING,), (Stalled,)),
     (
         "the log of a gang that was taken over is read again from its start",
         (Phase.PROBING, Phase.SERVING),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +45,19 @@ def test_a_handover_keeps_ranks_guards_requests_and_the_bundle_and_the_next_run_
     kill(ranks[1])
     until("the other rank's end", lambda: not exists(ranks[0]))  # the next one watches what it took over
     gang.wait_ready(times=2)
+
+
+def test_a_gang_that_hangs_already_is_found_out_by_who_takes_it_over(gang: Supervised) -> None:
+    gang.start().wait_ready()
+    request = gang.ask_in_background("Tell me about memory.", max_tokens=3000, ignore_eos=True)
+    until("a request that runs", lambda: sum(gang.series("twinfold_requests_running").values()) > 0)
+    kill(gang.pids()[1], signal.SIGSTOP)
+    assert gang.command("handover").returncode == 0
+    assert gang.ended() == 0
+    gang.start().wait_ready()
+    outcome = request.outcome()
+    assert isinstance(outcome, Exception) or outcome[0] == 500
+    assert gang.wait_state("serving", launch=2)["restarts"] == [{"reason": "no progress", "count": 1}]
 
 
 def test_nothing_is_handed_over_before_a_gang_serves(tmp_path: Path) -> None:

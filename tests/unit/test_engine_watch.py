@@ -66,6 +66,64 @@ def test_an_idle_gang_whose_replies_are_none_is_told_of(status: int, content: st
     assert "tiny generations" in posted[0].why
 
 
+HANGS = b"""# TYPE tensorfold_requests_inflight gauge
+tensorfold_requests_inflight 1
+# TYPE tensorfold_completion_tokens_total counter
+tensorfold_completion_tokens_total 7
+"""
+
+
+@pytest.mark.parametrize("answers", [True, False], ids=["a long decode", "a hang"])
+def test_where_tokens_are_counted_at_the_end_a_tiny_generation_tells_a_long_decode_from_a_hang(answers: bool) -> None:
+    posted, asked, hanging = list[Event](), list[object](), threading.Event()
+
+    def chat(body: object) -> tuple[int, str, bytes]:
+        asked.append(body)
+        if not answers:
+            hanging.wait(PATIENCE_S)
+        return completion("OK.")
+
+    board = Board(State(policy=Policy(world_size=2), phase=Phase.SERVING, launch=1), os.getpid())
+    patience = Patience(stall_s=0.2, misses=2, idle_probe_s=0.3, prefill_tokens_per_s=1e6, context_tokens=1024)
+    routes = {
+        "/health": lambda _: (200, JSON, b'{"status": "ok"}'),
+        "/metrics": lambda _: (200, "text/plain", HANGS),
+        "/v1/chat/completions": chat,
+    }
+    with serving(routes) as api:
+        where = endpoint(api.url)
+        watch = EngineWatch(where, "m", 1, patience=patience, period_s=0.05, deadline_s=2.0, board=board, post=posted.append)
+        watch.start()
+        until("a hang that is found, or several answers", lambda: len(asked) > 3 if answers else posted)
+        watch.stop()
+        watch.join()
+        hanging.set()
+    assert [type(event) for event in posted[:1]] == ([] if answers else [Stalled])
+
+
+def test_a_gang_in_its_smoke_test_is_read_and_judged_and_not_asked_for_more() -> None:
+    posted, told = list[Event](), threading.Event()
+    busy = IDLE.replace(b'"decoding": 0', b'"decoding": 1')
+
+    def post(event: Event) -> None:
+        posted.append(event)
+        told.set()
+
+    board = Board(State(policy=Policy(world_size=2), phase=Phase.PROBING, launch=1), os.getpid())
+    patience = Patience(stall_s=0.5, misses=2, idle_probe_s=0.1, prefill_tokens_per_s=1e6, context_tokens=1024)
+    seen = [IDLE] * 10
+    with serving({"/health": lambda _: (200, JSON, seen.pop() if seen else busy)}) as api:
+        where = endpoint(api.url)
+        watch = EngineWatch(where, "m", 1, patience=patience, period_s=0.05, deadline_s=2.0, board=board, post=post)
+        watch.start()
+        assert told.wait(PATIENCE_S)
+        watch.stop()
+        watch.join()
+        assert {path for path, _, _ in api.asked} <= {"/health", "/metrics"}
+    assert isinstance(posted[0], Stalled)
+    assert "nothing has moved" in posted[0].why
+
+
 def test_another_period_counts_at_once_and_the_end_waits_for_none() -> None:
     asked = list[object]()
 

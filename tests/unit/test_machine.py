@@ -309,6 +309,14 @@ def test_a_gang_that_runs_is_taken_over_and_probed() -> None:
     assert state.phase is Phase.SERVING
 
 
+def test_a_gang_that_hangs_in_its_smoke_test_is_ended_without_waiting_for_the_tests_end() -> None:
+    state, _ = run(State(POLICY), Begin(0.0, adopt=True))
+    state, effects = run(state, Stalled(12.0, 1, "nothing has moved for 10 s"))
+    assert (state.phase, state.reason) == (Phase.CLEARING, Reason.NO_PROGRESS)
+    assert effects == [KillRank(1, 0), KillRank(1, 1)]
+    assert run(state, Smoke(12.1, 1, passed=False, why="broke off")) == (state, [])
+
+
 def test_events_of_an_earlier_launch_change_nothing() -> None:
     state = replace(serving(), launch=2)
     assert step(state, RankExited(5.0, 1, 0, "late")) == (state, ())

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.engine.progress import Patience, Progress, Verdict, asked, begin, observe, probed
+from supervisor.engine.progress import Patience, Progress, Verdict, asked, begin, observe, probe_deadline_s, probed
 from supervisor.engine.readings import EngineReading
 
 PATIENCE = Patience(stall_s=10, misses=3, idle_probe_s=60, prefill_tokens_per_s=400, context_tokens=40_000)
@@ -81,6 +81,48 @@ def test_our_own_request_that_hangs_is_found_before_a_long_prompts_time_is_over(
     progress = asked(progress)
     assert follow((61.0, held), (89.0, held), progress=progress)[1].stalled == ""
     assert follow((61.0, held), (90.0, held), progress=progress)[1].stalled
+
+
+def test_an_engine_that_has_made_no_token_yet_may_take_the_smoke_tests_time_for_its_first() -> None:
+    patience = replace(PATIENCE, first_token_s=120.0)
+    new = replace(IDLE, generated_tokens_live=0.0, rounds=0.0)
+    came = replace(new, running=1, prompt_tokens=120.0)
+    for last in (came, replace(came, generated_tokens_live=1.0)):
+        progress = begin(0.0)
+        for at_s, reading in ((0.0, new), (1.0, came), (2.0, last), (3.0, last)):
+            progress = observe(progress, reading, at_s, patience)[0]
+        assert bool(observe(progress, last, 13.0, patience)[1].stalled) is (last is not came)
+        assert observe(progress, last, 121.1, patience)[1].stalled
+
+
+AT_THE_END = replace(IDLE, running=1, rounds=None, live=False)
+
+
+def test_where_tokens_are_counted_at_the_end_a_long_decode_is_no_hang_and_is_asked_beside_for_a_token() -> None:
+    progress, verdict = follow((0.0, replace(AT_THE_END, running=0)), (1.0, AT_THE_END), (59.0, AT_THE_END))
+    assert verdict == Verdict()
+    progress, verdict = follow((61.0, AT_THE_END), progress=progress)
+    assert verdict == Verdict(probe=True)
+    progress, _ = probed(asked(progress), True, 62.0, PATIENCE)
+    assert follow((121.0, AT_THE_END), progress=progress)[1] == Verdict()
+    ended = replace(AT_THE_END, generated_tokens_live=900.0)
+    assert follow((121.0, ended), (180.0, ended), progress=progress)[1] == Verdict()
+    assert follow((121.0, ended), (181.0, ended), progress=progress)[1] == Verdict(probe=True)
+
+
+def test_a_token_that_is_asked_for_beside_others_may_wait_for_the_longest_prompt() -> None:
+    longest_s = 3 * PATIENCE.context_tokens / PATIENCE.prefill_tokens_per_s
+    assert probe_deadline_s(follow((0.0, AT_THE_END))[0], PATIENCE) * PATIENCE.misses == longest_s
+    assert probe_deadline_s(follow((0.0, IDLE))[0], PATIENCE) == PATIENCE.stall_s
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 50.0), st.integers(1, 3)), max_size=40))
+def test_where_tokens_are_counted_at_the_end_readings_alone_never_make_a_hang(steps: list[tuple[float, int]]) -> None:
+    progress, at_s = begin(0.0), 0.0
+    for pause_s, running in steps:
+        at_s += pause_s
+        progress, verdict = observe(progress, replace(AT_THE_END, running=running), at_s, PATIENCE)
+        assert verdict.stalled == ""
 
 
 def test_several_missed_tiny_generations_are_a_hang_and_one_is_not() -> None:

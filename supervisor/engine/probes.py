@@ -116,6 +116,7 @@ class Reader:
         self._line, self._clock = Line(where), clock
         self._health, self._metrics = b"", b""
         self._health_s = self._metrics_s = float("-inf")
+        self._health_enough = self._metrics_enough = False  # judged where they have changed
         self._families: Sequence[Family] = ()
         self._read: tuple[bytes, Sequence[Family], bool] = (b"", (), False)
         self._reading = EngineReading()
@@ -129,12 +130,10 @@ class Reader:
     def read(self, deadline_s: float) -> EngineReading:
         """As :func:`read`."""
         began_s = self._clock()
-        by_health = health_tells_enough(self._health)
         recent_s = began_s - OTHER_EVERY_S
-        if by_health or self._health_s <= recent_s or not families_tell_enough(self._families):
+        if self._health_enough or self._health_s <= recent_s or not self._metrics_enough:
             self._read_health(deadline_s)
-            by_health = health_tells_enough(self._health)
-        if not by_health or self._metrics_s <= recent_s:
+        if not self._health_enough or self._metrics_s <= recent_s:
             self._read_metrics(deadline_s - (self._clock() - began_s))
             if not self._families and self._health_s < began_s:
                 self._read_health(deadline_s - (self._clock() - began_s))
@@ -148,7 +147,10 @@ class Reader:
         return self._reading
 
     def _read_health(self, left_s: float) -> None:
-        self._health, self._health_s = self._line.get("/health", max(left_s, LEAST_S)).body, self._clock()
+        told = self._line.get("/health", max(left_s, LEAST_S)).body
+        if told != self._health:
+            self._health, self._health_enough = told, health_tells_enough(told)
+        self._health_s = self._clock()
 
     def _read_metrics(self, left_s: float) -> None:
         """One that says nothing here may still say how it is."""
@@ -159,6 +161,7 @@ class Reader:
         told = answer.body if answer and answer.status == 200 else b""
         if told != self._metrics:
             self._metrics, self._families = told, read_families(told)
+            self._metrics_enough = families_tell_enough(self._families)
         self._metrics_s = self._clock() if told else float("-inf")
 
 

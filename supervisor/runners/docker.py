@@ -28,7 +28,7 @@ from supervisor.runners.labels import PROJECT
 from supervisor.runners.protocol import Leftover, LogChunk, Owner, RankExit, RankHandle, RankSpec, StartRefused
 
 ENDS_KEPT = 64  # how the newest ranks ended, also once they are removed
-LOOK_EVERY_S = 2.0  # at a rank of which nothing is told
+LOOK_EVERY_S = 10.0  # at a rank of which nothing is told: each look is a question to the daemon
 READERS = 4  # of one running rank's log at a time, each at its own place
 NOT_FOUND = 404
 READ_S = 30.0  # silence after which a read of what is already written counts as broken

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from build.errors import Refused, TwinfoldError, UsageError
 from build.settings import Sources
@@ -82,8 +83,15 @@ def _unknown(key: str, known: frozenset[str]) -> str:
     return f"--set {key}: unknown setting" + (f": did you mean {near[0]}?" if near else ": docs/settings.md lists them all")
 
 
+class _Parser(argparse.ArgumentParser):
+    """Its errors are as all others are: one line, without the usage of everything before it."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}: see `{self.prog} --help`")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="supervisor", description="Serve one bundle from a gang of ranks.", epilog=EXIT_CODES)
+    parser = _Parser(prog="supervisor", description="Serve one bundle from a gang of ranks.", epilog=EXIT_CODES)
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     run = _command(commands, "run", "serve the current bundle in the foreground")
     run.add_argument("--runner", choices=["process", "docker"], help="run ranks as processes or in containers")
@@ -137,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _bench(commands: argparse._SubParsersAction[_Parser]) -> None:
     bench = _command(commands, "bench", "measure an endpoint: decode, prefill, times to tokens, beside published figures")
     bench.add_argument("--url", help="the API's address (default: the gang of this state folder)")
     bench.add_argument("--model", default="", help="model id (default: what is served)")
@@ -158,7 +166,7 @@ def _bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 def _count(raw: str, most: int = MOST) -> int:
-    if not raw.isdecimal() or not 1 <= int(raw[:DIGITS]) <= most:
+    if not raw.isdecimal() or len(raw) > DIGITS or not 1 <= int(raw) <= most:
         raise argparse.ArgumentTypeError(f"{raw[:DIGITS]}: wanted a whole number from 1 to {most}")
     return int(raw)
 
@@ -172,14 +180,14 @@ def _tokens(raw: str) -> tuple[int, ...]:
     found = []
     for word in raw.split(","):
         number, many = (word[:-1], 1024) if word[-1:] in {"K", "k"} else (word, 1)
-        if not number.isdecimal() or not 128 <= int(number[:DIGITS]) * many <= MOST:
+        if not number.isdecimal() or len(number) > DIGITS or not 128 <= int(number) * many <= MOST:
             wanted = f"wanted prompt lengths from 128 to {MOST // 1024}K tokens, like 8K,32K"
             raise argparse.ArgumentTypeError(f"{(word or raw)[:DIGITS]}: {wanted}")
         found.append(int(number) * many)
     return tuple(found)
 
 
-def _command(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, help_: str) -> argparse.ArgumentParser:
+def _command(commands: argparse._SubParsersAction[_Parser], name: str, help_: str) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=help_, description=help_[0].upper() + help_[1:] + ".", epilog=EXIT_CODES)
     parser.add_argument("--target", help="the target: lockfiles/<target>.toml")
     parser.add_argument("--state-dir", help="store, generations, logs and run files")

@@ -8,7 +8,7 @@ import pytest
 
 from build.errors import TwinfoldError, UsageError
 from supervisor.bench.command import _others, _served
-from supervisor.cli import _parser
+from supervisor.cli import _parser, main
 from supervisor.engine.probes import endpoint
 from tests.testing.api import JSON, serving
 
@@ -62,12 +62,27 @@ def test_lengths_are_whole_numbers_or_so_many_k() -> None:
 
 
 SAY_NOTHING = [["--prefill", "8Q"], ["--prefill", "5"], ["--prefill", ""], ["--runs", "0"], ["--streams", "x"]]
-TOO_MUCH = [["--prefill", "8K,20000K"], ["--streams", "1025"], ["--time-limit", "9" * 11], ["--time-limit", "1" + "0" * 400]]
+TOO_MUCH = [
+    ["--prefill", "8K,20000K"],
+    ["--streams", "1025"],
+    ["--time-limit", "9" * 11],
+    ["--time-limit", "1" + "0" * 400],
+    ["--runs", "1" * 5000],
+]
 
 
 @pytest.mark.parametrize("flags", [*SAY_NOTHING, *TOO_MUCH])
-def test_flags_that_say_nothing_are_refused(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        _parser().parse_args(["bench", *flags])
-    assert ended.value.code == 2
-    assert "wanted" in capsys.readouterr().err
+def test_flags_that_say_nothing_are_refused_in_one_line(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", *flags]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: argument --")
+    assert "wanted" in line
+    assert line.endswith("see `supervisor bench --help`")
+
+
+@pytest.mark.parametrize("argv", [[], ["serve"], ["run", "--runner", "vm"], ["logs", "--launch"], ["export"]])
+def test_a_command_line_that_is_none_is_refused_in_one_line(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert "--help`" in line

@@ -41,6 +41,9 @@ def status(args: Namespace, sources: Sources) -> int:
 
     reach = Reach(sources)
     one = reach.one
+    if not one.state_dir.is_dir():
+        lost = "nothing was built or run there, or it was removed, and a supervisor that has lost it cannot be asked"
+        print(f"warning: there is no state folder {one.state_dir}: {lost}", file=sys.stderr)
     if args.watch:
         watch(lambda: _status(reach), sys.stdout)
     shown = _status(reach)

@@ -28,6 +28,7 @@ def test_the_gang_serves_on_and_says_so_and_a_signal_ends_it_in_order(tmp_path: 
         shutil.rmtree(gang.state)
         until("the metric", lambda: gang.series("twinfold_state_folder_lost") == {"twinfold_state_folder_lost": 1.0})
         assert f"`kill {gang.running.pid}`" in gang.err
+        assert f"warning: there is no state folder {gang.state}:" in gang.command("status").stderr
         assert "42" in gang.ask(QUESTION)[1]["choices"][0]["message"]["content"]
         gang.signal(signal.SIGTERM)
         assert gang.ended() == 0

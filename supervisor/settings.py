@@ -196,7 +196,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probes:
-    """How a serving gang proves that it lives."""
+    """How a gang proves that it lives, from its smoke test on."""
 
     probe_period_s: float = setting(
         number(0.1, 60.0),
@@ -214,14 +214,14 @@ class Probes:
     idle_probe_s: float = setting(
         number(1.0, 86400.0),
         60.0,
-        "seconds of idleness after which a tiny generation is asked for",
+        "seconds after which a tiny generation is asked for, in idleness or where tokens are counted only at a request's end",
         change=Change.LIVE,
         recipe=False,
     )
     stall_s: float = setting(
         number(1.0, 3600.0),
         10.0,
-        "seconds without a token while requests decode that count as a hang",
+        "seconds without a token that count as a hang while requests decode, where each is counted as it comes",
         change=Change.LIVE,
         recipe=False,
     )
@@ -233,7 +233,11 @@ class Probes:
         recipe=False,
     )
     smoke_deadline_s: float = setting(
-        number(1.0, 3600.0), 120.0, "seconds one answer of the smoke test may take", change=Change.LIVE, recipe=False
+        number(1.0, 3600.0),
+        120.0,
+        "seconds for an answer of the smoke test, and for an engine's first token",
+        change=Change.LIVE,
+        recipe=False,
     )
     smoke_asks: int = setting(whole(1, 20), 3, "how often the smoke test asks at most", change=Change.LIVE, recipe=False)
 

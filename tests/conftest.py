@@ -14,7 +14,8 @@ import pytest
 pytest_plugins = ["tests.testbed.fixtures"]
 
 # Times are the machine's: one that builds or tests beside this would fail examples that are right.
-# Examples are the same in every run, so that a change's tests judge the change; HYPOTHESIS_PROFILE=search looks for new ones.
+# Examples are the same in every run, so that a change's tests judge the change. Before a release, and after a change of a pure
+# core, HYPOTHESIS_PROFILE=search looks for new ones.
 hypothesis.settings.register_profile(
     "shared", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], derandomize=True, database=None
 )

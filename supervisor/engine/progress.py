@@ -18,7 +18,8 @@ RECENT_S = 2.0  # a request that arrives longer than this after the last progres
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How long what may take. ``prefill_tokens_per_s``: the slowest prefill to expect; ``context_tokens``: the longest prompt;
-    ``first_token_s``: an engine that has made no token yet may still warm up.
+    ``first_token_s``: for the first token of all, and an answer before it, since an engine may warm up; ``streams``: requests
+    that are computed together.
     """
 
     stall_s: float
@@ -27,20 +28,23 @@ class Patience:
     prefill_tokens_per_s: float
     context_tokens: int
     first_token_s: float = 0.0
+    streams: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What is remembered between readings.
 
-    ``moved_s`` is when work was last seen done, or nothing to do. ``prefill_tokens`` is the length of a prompt that may be
-    under way, 0 for none. ``misses`` counts readings without an answer, ``probe_misses`` tiny generations that failed, ``own``
-    those that the engine may still hold: where nothing else runs, no long prompt does.
+    ``moved_s`` is when work was last seen done, or nothing to do; ``proved_s`` when a token last proved that the gang lives.
+    ``warm``: it has made tokens before. ``prefill_tokens`` is the length of a prompt that may be under way, 0 for none.
+    ``misses`` counts readings without an answer, ``probe_misses`` tiny generations that failed, ``own`` those that the engine
+    may still hold: where nothing else runs, no long prompt does.
     """
 
     moved_s: float
     answered_s: float
-    idle_since_s: float
+    proved_s: float
+    warm: bool = False
     reading: EngineReading | None = None
     prefill_tokens: float = 0.0
     misses: int = 0
@@ -56,37 +60,34 @@ class Verdict:
     probe: bool = False
 
 
-def begin(at_s: float) -> Progress:
-    """A gang that has just been found whole."""
-    return Progress(at_s, at_s, at_s)
+def begin(at_s: float, *, warm: bool = False) -> Progress:
+    """A gang that has just been found whole; ``warm``: it has served before."""
+    return Progress(at_s, at_s, at_s, warm)
 
 
 def observe(progress: Progress, reading: EngineReading | None, at_s: float, patience: Patience) -> tuple[Progress, Verdict]:
     """Take a reading in; None is one that got no answer."""
     if reading is None:
         return _missed(progress, at_s, patience)
-    before, progress = progress, replace(progress, reading=reading, answered_s=at_s, misses=0)
+    reading = _completed(reading, progress.reading)
+    warm = progress.warm or reading.generated_tokens_live != 0
+    before, progress = progress, replace(progress, reading=reading, answered_s=at_s, misses=0, warm=warm)
     if reading.fatal:
         return progress, Verdict("the engine reports a fatal error")
-    moved = before.reading is None or _worked(before.reading, reading)
-    if moved or not reading.busy:
+    worked = before.reading is None or _worked(before.reading, reading)
+    if worked or not reading.busy:
         progress = replace(progress, moved_s=at_s)
+    if (worked and not progress.probe_misses) or (reading.busy and reading.live):  # tokens of a failed probe prove nothing
+        progress = replace(progress, proved_s=at_s)
     progress = replace(progress, prefill_tokens=_prefill(before, reading, at_s, patience))
-    if reading.busy and reading.live:
-        progress = replace(progress, idle_since_s=at_s)
-        return progress, _busy_verdict(progress, at_s, patience)
-    if not reading.busy:
-        progress = replace(progress, own=0)
-    elif moved:
-        progress = replace(progress, idle_since_s=at_s)
-    return progress, Verdict(probe=at_s - progress.idle_since_s >= patience.idle_probe_s)
+    if reading.busy:
+        return progress, (_live_verdict if reading.live else _counted_late_verdict)(progress, at_s, patience)
+    return replace(progress, own=0), _probe_if_due(progress, at_s, patience)
 
 
 def probe_deadline_s(progress: Progress, patience: Patience) -> float:
-    """How long a tiny generation may take now. In a busy gang it may wait for others: all its tries for the longest prompt."""
-    if not (progress.reading and progress.reading.busy):
-        return patience.stall_s
-    return max(patience.stall_s, PREFILL_FACTOR * patience.context_tokens / patience.prefill_tokens_per_s / patience.misses)
+    """How long a tiny generation may take now."""
+    return _wait_s(progress, patience) if progress.reading and progress.reading.busy else patience.stall_s
 
 
 def asked(progress: Progress) -> Progress:
@@ -94,29 +95,44 @@ def asked(progress: Progress) -> Progress:
     return replace(progress, own=progress.own + 1)
 
 
-def probed(progress: Progress, passed: bool, at_s: float, patience: Patience) -> tuple[Progress, Verdict]:
-    """Take the outcome of a tiny generation in; the next one is due after the idle time, or soon after a miss."""
-    if passed:
-        return replace(progress, idle_since_s=at_s, probe_misses=0, own=0), Verdict()
+def probed(progress: Progress, alive: bool | None, at_s: float, patience: Patience) -> tuple[Progress, Verdict]:
+    """Take the outcome of a tiny generation in: tokens, garbage (False), or nothing (None). A miss is followed by the next soon.
+
+    Beside other requests it may have come to nothing for want of a place; how long that may go on, readings tell.
+    """
+    if alive:
+        return replace(progress, proved_s=at_s, probe_misses=0, own=0), Verdict()
+    if alive is None and progress.reading and progress.reading.busy and not progress.reading.live:
+        return progress, Verdict()
     misses = progress.probe_misses + 1
     progress = replace(progress, probe_misses=misses)
     late = misses >= patience.misses
     return progress, Verdict(f"{misses} tiny generations in a row came to nothing" if late else "")
 
 
+def _completed(now: EngineReading, last: EngineReading | None) -> EngineReading:
+    """One that says nothing of requests, where the last one did, lacks one of the engine's two answers: what ran may run on."""
+    if now.busy is not None or last is None or last.busy is None:
+        return now
+    return replace(last, fatal=now.fatal, live=False)
+
+
 def _missed(progress: Progress, at_s: float, patience: Patience) -> tuple[Progress, Verdict]:
     progress = replace(progress, misses=progress.misses + 1)
     silent_s = at_s - progress.answered_s
-    if progress.misses >= patience.misses and silent_s >= patience.stall_s:
+    if progress.misses >= patience.misses and silent_s >= _stall_s(progress, patience):
         return progress, Verdict(f"rank 0 has not answered for {silent_s:.0f} s")
     return progress, Verdict()
 
 
-def _busy_verdict(progress: Progress, at_s: float, patience: Patience) -> Verdict:
+def _stall_s(progress: Progress, patience: Patience) -> float:
+    return patience.stall_s if progress.warm else max(patience.stall_s, patience.first_token_s)
+
+
+def _live_verdict(progress: Progress, at_s: float, patience: Patience) -> Verdict:
+    """Requests run, and each token is counted as it comes."""
     waited_s = at_s - progress.moved_s
-    allowed_s = patience.stall_s
-    if progress.reading and _is_new(progress.reading):
-        allowed_s = max(allowed_s, patience.first_token_s)
+    allowed_s = _stall_s(progress, patience)
     if progress.reading and _requests(progress.reading) <= progress.own:
         allowed_s = max(allowed_s, patience.stall_s * patience.misses)
     elif progress.prefill_tokens:
@@ -126,9 +142,23 @@ def _busy_verdict(progress: Progress, at_s: float, patience: Patience) -> Verdic
     return Verdict(f"requests run, and nothing has moved for {waited_s:.0f} s")
 
 
-def _is_new(reading: EngineReading) -> bool:
-    """It has not made a token since its start."""
-    return reading.generated_tokens_live == 0 and not reading.rounds
+def _counted_late_verdict(progress: Progress, at_s: float, patience: Patience) -> Verdict:
+    """Requests run, and tokens are counted when one ends: only a tiny generation tells a long decode from a hang."""
+    quiet_s = at_s - max(progress.proved_s, progress.moved_s)
+    if quiet_s >= patience.idle_probe_s + _wait_s(progress, patience):
+        return Verdict(f"requests run, none has ended for {quiet_s:.0f} s, and tiny generations came to nothing")
+    return _probe_if_due(progress, at_s, patience)
+
+
+def _probe_if_due(progress: Progress, at_s: float, patience: Patience) -> Verdict:
+    return Verdict(probe=at_s - progress.proved_s >= patience.idle_probe_s)
+
+
+def _wait_s(progress: Progress, patience: Patience) -> float:
+    """How long a tiny generation may have to wait for others: for their prompts, where all places are taken the longest one."""
+    others = _requests(progress.reading) - progress.own if progress.reading else 0
+    tokens = progress.prefill_tokens if others < patience.streams else float(patience.context_tokens)
+    return max(patience.stall_s * patience.misses, PREFILL_FACTOR * tokens / patience.prefill_tokens_per_s)
 
 
 def _worked(before: EngineReading, now: EngineReading) -> bool:
@@ -142,7 +172,7 @@ def _prefill(before: Progress, now: EngineReading, at_s: float, patience: Patien
     """The length of the prompt that may be under way after this reading: known from the total's jump, else the longest."""
     last = before.reading
     if last is None or not now.busy:
-        return float(patience.context_tokens) if now.busy else 0.0
+        return float(patience.context_tokens) if now.busy and now.prefilling != 0 else 0.0
     if _differ(last.generated_tokens_live, now.generated_tokens_live) and not now.prefilling:
         return 0.0
     came = _streams(now) > _streams(last) or _differ(last.requests, now.requests)  # one that waits computes nothing

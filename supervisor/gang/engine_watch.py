@@ -12,9 +12,11 @@ from supervisor.engine.line import Endpoint, ProbeFailed
 from supervisor.engine.probes import Reader, tiny_generation
 from supervisor.engine.readings import EngineReading
 from supervisor.gang.board import Board
+from supervisor.gang.launch import Plan
 from supervisor.gang.watchers import Post, Watcher
 from supervisor.machine import Phase
 from supervisor.machine import types as machine
+from supervisor.settings import Probes
 
 LOOKED_AT = frozenset({Phase.PROBING, Phase.SERVING})
 IDLE_MOST_S = 5.0  # an idle engine's period is stretched to this at most: an answer older than 15 s makes no gang ready
@@ -32,6 +34,7 @@ class EngineWatch(Watcher):
         launch: int,
         *,
         patience: progress.Patience,
+        warm: bool,
         period_s: float,
         deadline_s: float,
         board: Board,
@@ -42,7 +45,7 @@ class EngineWatch(Watcher):
         self._endpoint, self._model, self._launch = endpoint, model, launch
         self._patience, self._period_s, self._deadline_s = patience, period_s, deadline_s
         self._board, self._post, self._clock = board, post, clock
-        self._progress = progress.begin(clock())
+        self._progress = progress.begin(clock(), warm=warm)
         self._lock = threading.Lock()
         self._probe: threading.Thread | None = None
 
@@ -83,37 +86,58 @@ class EngineWatch(Watcher):
             reading = reader.read(self._deadline_s)
         if self._stopped.is_set():
             return
-        self._board.set_engine(self._launch, reading)
+        serves = self._board.state.phase is Phase.SERVING
+        if serves:
+            self._board.set_engine(self._launch, reading)
         with self._lock:
             before = self._progress
             self._progress, verdict = progress.observe(before, reading, self._clock(), self._patience)
             moved = self._progress.moved_s > before.moved_s and bool(reading and reading.busy)
-        if moved:
+        if moved and serves:
             self._board.set_progress()
         self._act(verdict)
 
     def _act(self, verdict: progress.Verdict) -> None:
         if verdict.stalled:
             self._post(machine.Stalled(self._clock(), self._launch, verdict.stalled))
-        elif verdict.probe and self._board.state.phase is Phase.SERVING and (self._probe is None or not self._probe.is_alive()):
+        elif verdict.probe and self._may_ask:
             with self._lock:
                 self._progress = progress.asked(self._progress)
-            self._probe = threading.Thread(target=self._generate, name="idle-probe", daemon=True)
+            self._probe = threading.Thread(target=self._generate, name="tiny-generation", daemon=True)
             self._probe.start()
+
+    @property
+    def _may_ask(self) -> bool:
+        """The smoke test asks for itself, and one tiny generation at a time will do."""
+        return self._board.state.phase is Phase.SERVING and not (self._probe and self._probe.is_alive())
 
     def _generate(self) -> None:
         began_s = self._clock()
         with self._lock:
             deadline_s = progress.probe_deadline_s(self._progress, self._patience)
-        try:
-            passed = tiny_generation(self._endpoint, self._model, deadline_s).alive
-        except ProbeFailed:
-            passed = False
+        alive: bool | None = None
+        with contextlib.suppress(ProbeFailed):
+            reply = tiny_generation(self._endpoint, self._model, deadline_s)
+            alive = None if reply.kind == "engine_error" else reply.alive
         if self._stopped.is_set():
             return
-        self._board.add_probe("idle", passed, self._clock() - began_s)
+        self._board.add_probe("idle", bool(alive), self._clock() - began_s)
         with self._lock:
-            self._progress, verdict = progress.probed(self._progress, passed, self._clock(), self._patience)
-        if passed:
+            self._progress, verdict = progress.probed(self._progress, alive, self._clock(), self._patience)
+        if alive:
             self._board.set_progress()
         self._act(verdict)
+
+
+def patience(plan: Plan, probes: Probes) -> progress.Patience:
+    """How long the engine may take for what; the slowest prefill is the target's where the settings name none."""
+    rate = probes.prefill_tokens_per_s or float(plan.blueprint.bundle.prefill_tokens_per_s)
+    return progress.Patience(
+        stall_s=probes.stall_s,
+        misses=probes.probe_misses,
+        idle_probe_s=probes.idle_probe_s,
+        prefill_tokens_per_s=rate,
+        context_tokens=plan.context_tokens,
+        first_token_s=probes.smoke_deadline_s,
+        streams=plan.blueprint.configuration.serve.parallel,
+    )

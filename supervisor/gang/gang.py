@@ -18,13 +18,12 @@ from typing import Protocol
 from build.errors import Refused, TwinfoldError
 from supervisor import service
 from supervisor.configuration import Configuration
-from supervisor.engine import progress as progress_
 from supervisor.engine.line import Endpoint, ProbeFailed
 from supervisor.engine.probes import read_api_key, smoke
 from supervisor.fleet.site import Nodes
 from supervisor.gang import gate, logs, measuring
 from supervisor.gang.board import Board
-from supervisor.gang.engine_watch import EngineWatch
+from supervisor.gang.engine_watch import EngineWatch, patience
 from supervisor.gang.evictions import Evictions
 from supervisor.gang.gating import Gating
 from supervisor.gang.launch import Blueprint, Plan, blueprint, fresh_s
@@ -57,7 +56,7 @@ class Voice(Protocol):
 
 @dataclass(slots=True)
 class Launch:
-    """One launch in hand. ``ranks`` exists from the gate on; ``cancelled`` ends a gate that waits; ``over``: it is collected."""
+    """One launch in hand. ``ranks`` exists from the gate on; ``cancelled`` ends a gate that waits; ``over``: no watch begins."""
 
     number: int
     cancelled: threading.Event = field(default_factory=threading.Event)
@@ -67,6 +66,7 @@ class Launch:
     measure: measuring.MeasureWatch | None = None
     ranks: RankWatch | None = None
     engine: EngineWatch | None = None
+    adopted: bool = False
     over: bool = False
 
 
@@ -146,7 +146,7 @@ class Gang:
     def adopt(self, one: Blueprint, handles: tuple[RankHandle, ...], context_tokens: int) -> None:
         """Take over ranks that run: the machine begins with them as launch 1."""
         one = self._evictions.bounded(one)
-        self._launch = Launch(1, launch_id=handles[0].launch_id, plan=one.running_at(context_tokens))
+        self._launch = Launch(1, launch_id=handles[0].launch_id, plan=one.running_at(context_tokens), adopted=True)
         self._take(self._launch)
         self._hold(self._launch)
         assert self._launch.ranks is not None
@@ -167,6 +167,7 @@ class Gang:
     def close(self) -> None:
         """Stop watching. Ranks are left as they are."""
         self._launch.cancelled.set()
+        self._launch.over = True
         stop_all([self._launch.engine, self._launch.measure])
         self._measured(self._launch)
         stop_all([self._launch.ranks])
@@ -297,7 +298,8 @@ class Gang:
             endpoint,
             launch.plan.blueprint.served_name,
             launch.number,
-            patience=_patience(launch.plan, probes),
+            patience=patience(launch.plan, probes),
+            warm=launch.adopted,
             period_s=probes.probe_period_s,
             deadline_s=probes.probe_deadline_s,
             board=self._board,
@@ -319,11 +321,11 @@ class Gang:
         self._notify("READY=1")
 
     def retune(self) -> None:
-        """Settings that count at once have changed: probes of the serving gang go on by them."""
+        """Settings that count at once have changed: probes go on by them."""
         probes, launch = self._configure().probes, self._launch
         if launch.plan and launch.engine:
             launch.engine.retune(
-                _patience(launch.plan, probes), period_s=probes.probe_period_s, deadline_s=probes.probe_deadline_s
+                patience(launch.plan, probes), period_s=probes.probe_period_s, deadline_s=probes.probe_deadline_s
             )
         self._board.set_fresh(fresh_s(probes))
 
@@ -380,14 +382,6 @@ class Gang:
             }
             if job in lost:
                 self._post(lost[job]())
-
-
-def _patience(plan: Plan, probes: Probes) -> progress_.Patience:
-    """How long the engine may take for what; the slowest prefill is the target's where the settings name none."""
-    rate = probes.prefill_tokens_per_s or float(plan.blueprint.bundle.prefill_tokens_per_s)
-    return progress_.Patience(
-        probes.stall_s, probes.probe_misses, probes.idle_probe_s, rate, plan.context_tokens, probes.smoke_deadline_s
-    )
 
 
 def _status_text(state: State) -> str:

@@ -1,6 +1,6 @@
 """Ranks as containers of one Docker daemon, found again by their labels and nothing else.
 
-State comes from ``inspect`` alone: at once when the API's ``wait`` says that something happened, and every few seconds, since a
+State comes from ``inspect`` alone: at once when the API's ``wait`` says that something happened, and now and then, since a
 ``wait`` over a connection that has died says nothing. Ranks belong to the daemon, so a supervisor's end ends none of them. While
 the daemon does not answer, a rank counts as running: it may well be.
 """

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
+from typing import Any
 
 import pytest
 
 from supervisor.engine import progress
+from supervisor.engine.line import Endpoint
 from supervisor.engine.probes import endpoint
 from supervisor.engine.progress import Patience
 from supervisor.engine.readings import EngineReading
@@ -23,6 +25,10 @@ PATIENCE_S = 30.0
 IDLE = b'{"inflight": 0, "streams": {"decoding": 0, "prefilling": 0}, "completion_tokens_total": 1, "prompt_tokens_total": 1}'
 
 
+def a_watch(where: Endpoint, **given: Any) -> EngineWatch:
+    return EngineWatch(where, "m", 1, warm=True, deadline_s=2.0, **given)
+
+
 @pytest.mark.parametrize(
     ("period_s", "running", "pace_s"), [(1.0, 1, 1.0), (1.0, None, 1.0), (1.0, 0, 2.0), (4.0, 0, IDLE_MOST_S), (20.0, 0, 20.0)]
 )
@@ -32,7 +38,7 @@ def test_an_idle_engine_is_read_half_as_often_and_never_so_seldom_that_it_counts
     board = Board(State(policy=Policy(world_size=2)), os.getpid())
     patience = Patience(stall_s=5.0, misses=2, idle_probe_s=60.0, prefill_tokens_per_s=1000.0, context_tokens=1024)
     where = endpoint("http://127.0.0.1:1")
-    watch = EngineWatch(where, "m", 1, patience=patience, period_s=period_s, deadline_s=2.0, board=board, post=lambda _: None)
+    watch = a_watch(where, patience=patience, period_s=period_s, board=board, post=lambda _: None)
     watch._progress = progress.observe(progress.begin(0.0), EngineReading(running=running), 1.0, patience)[0]
     assert watch._pace_s == pace_s
     assert IDLE_MOST_S * 3 <= ANSWER_S
@@ -57,7 +63,7 @@ def test_an_idle_gang_whose_replies_are_none_is_told_of(status: int, content: st
     patience = Patience(stall_s=5.0, misses=2, idle_probe_s=0.1, prefill_tokens_per_s=1000.0, context_tokens=1024)
     with serving({"/health": lambda _: (200, JSON, IDLE), "/v1/chat/completions": chat}) as api:
         where = endpoint(api.url)
-        watch = EngineWatch(where, "m", 1, patience=patience, period_s=0.05, deadline_s=2.0, board=board, post=post)
+        watch = a_watch(where, patience=patience, period_s=0.05, board=board, post=post)
         watch.start()
         assert told.wait(PATIENCE_S)
         watch.stop()
@@ -92,7 +98,7 @@ def test_where_tokens_are_counted_at_the_end_a_tiny_generation_tells_a_long_deco
     }
     with serving(routes) as api:
         where = endpoint(api.url)
-        watch = EngineWatch(where, "m", 1, patience=patience, period_s=0.05, deadline_s=2.0, board=board, post=posted.append)
+        watch = a_watch(where, patience=patience, period_s=0.05, board=board, post=posted.append)
         watch.start()
         until("a hang that is found, or several answers", lambda: len(asked) > 3 if answers else posted)
         watch.stop()
@@ -114,7 +120,7 @@ def test_a_gang_in_its_smoke_test_is_read_and_judged_and_not_asked_for_more() ->
     seen = [IDLE] * 10
     with serving({"/health": lambda _: (200, JSON, seen.pop() if seen else busy)}) as api:
         where = endpoint(api.url)
-        watch = EngineWatch(where, "m", 1, patience=patience, period_s=0.05, deadline_s=2.0, board=board, post=post)
+        watch = a_watch(where, patience=patience, period_s=0.05, board=board, post=post)
         watch.start()
         assert told.wait(PATIENCE_S)
         watch.stop()
@@ -135,7 +141,7 @@ def test_another_period_counts_at_once_and_the_end_waits_for_none() -> None:
     patience = Patience(stall_s=5.0, misses=2, idle_probe_s=6000.0, prefill_tokens_per_s=1000.0, context_tokens=1024)
     with serving({"/health": health}) as api:
         where = endpoint(api.url)
-        watch = EngineWatch(where, "m", 1, patience=patience, period_s=600.0, deadline_s=2.0, board=board, post=lambda _: None)
+        watch = a_watch(where, patience=patience, period_s=600.0, board=board, post=lambda _: None)
         watch.start()
         until("the first look", lambda: asked)
         watch.retune(patience, period_s=0.05, deadline_s=2.0)

@@ -210,7 +210,7 @@ class World(RuleBasedStateMachine):
             assert not self.living
 
 
-World.TestCase.settings = settings(stateful_step_count=40)
+World.TestCase.settings = settings(max_examples=max(150, settings.default.max_examples), stateful_step_count=40)
 TestWorld = World.TestCase
 
 

@@ -33,6 +33,7 @@ TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 SAMPLE_S = 5.0
 SETTLE_S = 20.0  # after READY: imports, first readings
 WINDOW_S = 8.0
+STREAMED = "two hosts with a client that streams all the time"
 MB = 1e6
 
 
@@ -169,7 +170,7 @@ def main() -> int:
         guards = () if args.fleet else tuple(gang.guards().values())  # in containers they are nobody's children here
         samples = watch(gang.running.pid, ranks, guards, args.minutes)
         both = [] if args.fleet else pairs(gang, args.pairs)
-    text, met = report(samples, both, "two hosts" if args.fleet else "one host")
+    text, met = report(samples, both, STREAMED if args.fleet else "one host")
     print(text)
     if args.page:
         page.replace_part(args.page, "cost of two hosts" if args.fleet else "cost", text)
@@ -187,7 +188,7 @@ def report(samples: list[Sample], both: list[tuple[float, float]], where: str) -
     lines = [
         f"A gang over {where}, {lasted_s / 60:.1f} minutes (load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores):",
         f"- CPU, supervisor with its children: {100 * core:.2f}% of a core (goal {100 * CPU_GOAL:g}%)",
-        f"- of it the ranks' guards: {100 * guards:.2f}%",
+        f"- of it the ranks' guards: {100 * guards:.2f}%" if guards else "- guards run in containers: none is its child",
         f"- memory: {own:.1f} MB at most, {whole:.1f} MB with its children (goal {MEMORY_GOAL_MB:g} MB)",
         f"- growth: {begin:.1f} MB in the first tenth of the time, {end:.1f} MB in the last",
     ]

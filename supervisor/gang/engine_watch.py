@@ -86,14 +86,12 @@ class EngineWatch(Watcher):
             reading = reader.read(self._deadline_s)
         if self._stopped.is_set():
             return
-        serves = self._board.state.phase is Phase.SERVING
-        if serves:
-            self._board.set_engine(self._launch, reading)
+        self._board.set_engine(self._launch, reading)
         with self._lock:
             before = self._progress
             self._progress, verdict = progress.observe(before, reading, self._clock(), self._patience)
             moved = self._progress.moved_s > before.moved_s and bool(reading and reading.busy)
-        if moved and serves:
+        if moved:
             self._board.set_progress()
         self._act(verdict)
 

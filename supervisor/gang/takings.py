@@ -85,10 +85,12 @@ class Meter:
                 self._recent[node].append((at_s, available_bytes))
 
     def fill(self, ratio: float | None, at_s: float) -> None:
-        """So much of the contexts' memory is in use, 0 to 1; None where the engine does not say."""
+        """So much of the contexts' memory is in use, 0 to 1; None where the engine does not say. Until it serves it loads."""
         if ratio is None:
             return
         with self._lock:
+            if not self._loaded:
+                return
             self._filled_now = ratio
             if ratio >= self._filled + FILL_STEP:
                 self._filled, self._full_s = min(ratio, 1.0), at_s

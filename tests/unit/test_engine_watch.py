@@ -128,6 +128,7 @@ def test_a_gang_in_its_smoke_test_is_read_and_judged_and_not_asked_for_more() ->
         assert {path for path, _, _ in api.asked} <= {"/health", "/metrics"}
     assert isinstance(posted[0], Stalled)
     assert "nothing has moved" in posted[0].why
+    assert board.view().engine, "a gang that serves next has answered already"
 
 
 def test_another_period_counts_at_once_and_the_end_waits_for_none() -> None:

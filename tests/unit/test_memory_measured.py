@@ -153,6 +153,7 @@ def test_a_meter_takes_the_fullest_time_and_leaves_out_a_short_dip_of_somebody_e
     meter = Meter({"head": 100})
     for at_s, available in ((0.0, 90), (0.2, 70), (0.7, 60), (1.2, 60)):
         meter.sample("head", available, at_s)
+    meter.fill(0.9, 0.5)  # a request beside the smoke test
     assert meter.took("head") is None, "it does not serve yet"
     meter.loaded()
     meter.sample("head", 58, 2.0)

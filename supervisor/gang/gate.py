@@ -16,6 +16,7 @@ from build.nodes.hosts import HEAD
 from build.units import gib
 from supervisor.gang import ports
 from supervisor.gang.launch import Blueprint, Plan
+from supervisor.memory import largest
 from supervisor.memory.policy import Gate, GateState, GateVerdict, GateWatch, Sample, watch_gate
 from supervisor.settings import Memory
 
@@ -115,7 +116,7 @@ class MemoryWait:
     def _tell(self, short_bytes: int) -> None:
         self._say(
             f"waiting for memory, at most {self._memory.gate_wait_s:g} s: {gib(self._need, 2)} must be available,"
-            f" {gib(short_bytes, 2)} are short"
+            f" {gib(short_bytes, 2)} are short{_largest(self._memory)}"
         )
 
 
@@ -144,10 +145,15 @@ def _sample(memory: Memory, at_s: float) -> Sample | None:
     return Sample(at_s, seen.available_bytes, seen.free_bytes)
 
 
+def _largest(memory: Memory) -> str:
+    named = largest.as_text(largest.largest(memory.proc_root))
+    return f" (the largest: {named})" if named else ""
+
+
 def _short(need: int, verdict: GateVerdict, memory: Memory) -> str:
     missing = "its memory cannot be read" if verdict.short_bytes is None else f"{gib(verdict.short_bytes, 2)} are short"
     return (
         f"too little memory on head: a launch needs {gib(need, 2)} available"
         f" (the floor of {memory.min_avail_gib:g} GiB beside it), {missing} after {memory.gate_wait_s:g} s:"
-        " stop other programs, or lower min_avail_gib"
+        f" stop other programs{_largest(memory)}, or lower min_avail_gib"
     )

@@ -82,8 +82,13 @@ def test_memory_that_was_short_meanwhile_is_waited_for_from_then_on(tmp_path: Pa
 
 def test_memory_that_does_not_come_is_refused(tmp_path: Path) -> None:
     tree = ProcTree(tmp_path / "proc", NEED - GIB)
+    for pid, name, gib in ((7, "sh", 0), (40, "trainer", 3), (41, "llama-server", 61), (9, "kthreadd", None)):
+        (tree.root / str(pid)).mkdir()
+        resident = "" if gib is None else f"VmRSS:\t{gib << 20} kB\n"
+        (tree.root / str(pid) / "status").write_text(f"Name:\t{name}\nUmask:\t0022\n{resident}")
+    largest = r"llama-server, pid 41, 61\.0 GiB; trainer, pid 40, 3\.0 GiB"
     with (
-        pytest.raises(Refused, match=r"1\.00 GiB are short after 0 s"),
+        pytest.raises(Refused, match=rf"1\.00 GiB are short after 0 s: stop other programs \(the largest: {largest}\), or lower"),
         MemoryWait(a_blueprint(tree.root, gate_wait_s=0.0), threading.Event(), pytest.fail) as memory,
     ):
         memory.wait()

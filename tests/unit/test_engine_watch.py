@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -18,7 +21,7 @@ from supervisor.gang.engine_watch import IDLE_MOST_S, EngineWatch
 from supervisor.machine import Event, Phase, Policy, State
 from supervisor.machine.types import Stalled
 from supervisor.status.health import ANSWER_S
-from tests.testing.api import JSON, completion, serving
+from tests.testing.api import JSON, Api, Route, completion, serving
 from tests.testing.waiting import until
 
 PATIENCE_S = 30.0
@@ -27,6 +30,33 @@ IDLE = b'{"inflight": 0, "streams": {"decoding": 0, "prefilling": 0}, "completio
 
 def a_watch(where: Endpoint, **given: Any) -> EngineWatch:
     return EngineWatch(where, "m", 1, warm=True, deadline_s=2.0, **given)
+
+
+@dataclass
+class Watched:
+    """A watch that runs: what it has posted, what it shows, and the server that it reads."""
+
+    watch: EngineWatch
+    posted: list[Event]
+    board: Board
+    api: Api
+
+
+@contextmanager
+def watching(
+    patience: Patience, routes: dict[str, Route], phase: Phase = Phase.SERVING, period_s: float = 0.05
+) -> Iterator[Watched]:
+    """A watch of a gang in this phase over a server with these routes, until the block ends."""
+    posted = list[Event]()
+    board = Board(State(policy=Policy(world_size=2), phase=phase, launch=1), os.getpid())
+    with serving(routes) as api:
+        watch = a_watch(endpoint(api.url), patience=patience, period_s=period_s, board=board, post=posted.append)
+        watch.start()
+        try:
+            yield Watched(watch, posted, board, api)
+        finally:
+            watch.stop()
+            watch.join()
 
 
 @pytest.mark.parametrize(
@@ -53,23 +83,11 @@ def test_an_idle_gang_whose_replies_are_none_is_told_of(status: int, content: st
             return status, JSON, b"<html>"
         return completion(content, "length") if status == 200 else (status, JSON, b'{"error": {"message": "PeerDown"}}')
 
-    told, posted = threading.Event(), list[Event]()
-
-    def post(event: Event) -> None:
-        posted.append(event)
-        told.set()
-
-    board = Board(State(policy=Policy(world_size=2), phase=Phase.SERVING, launch=1), os.getpid())
     patience = Patience(stall_s=5.0, misses=2, idle_probe_s=0.1, prefill_tokens_per_s=1000.0, context_tokens=1024)
-    with serving({"/health": lambda _: (200, JSON, IDLE), "/v1/chat/completions": chat}) as api:
-        where = endpoint(api.url)
-        watch = a_watch(where, patience=patience, period_s=0.05, board=board, post=post)
-        watch.start()
-        assert told.wait(PATIENCE_S)
-        watch.stop()
-        watch.join()
-    assert isinstance(posted[0], Stalled)
-    assert "tiny generations" in posted[0].why
+    with watching(patience, {"/health": lambda _: (200, JSON, IDLE), "/v1/chat/completions": chat}) as one:
+        until("a verdict", lambda: one.posted, PATIENCE_S)
+    assert isinstance(one.posted[0], Stalled)
+    assert "tiny generations" in one.posted[0].why
 
 
 HANGS = b"""# TYPE tensorfold_requests_inflight gauge
@@ -81,7 +99,7 @@ tensorfold_completion_tokens_total 7
 
 @pytest.mark.parametrize("answers", [True, False], ids=["a long decode", "a hang"])
 def test_where_tokens_are_counted_at_the_end_a_tiny_generation_tells_a_long_decode_from_a_hang(answers: bool) -> None:
-    posted, asked, hanging = list[Event](), list[object](), threading.Event()
+    asked, hanging = list[object](), threading.Event()
 
     def chat(body: object) -> tuple[int, str, bytes]:
         asked.append(body)
@@ -89,46 +107,28 @@ def test_where_tokens_are_counted_at_the_end_a_tiny_generation_tells_a_long_deco
             hanging.wait(PATIENCE_S)
         return completion("OK.")
 
-    board = Board(State(policy=Policy(world_size=2), phase=Phase.SERVING, launch=1), os.getpid())
     patience = Patience(stall_s=0.2, misses=2, idle_probe_s=0.3, prefill_tokens_per_s=1e6, context_tokens=1024)
     routes = {
         "/health": lambda _: (200, JSON, b'{"status": "ok"}'),
         "/metrics": lambda _: (200, "text/plain", HANGS),
         "/v1/chat/completions": chat,
     }
-    with serving(routes) as api:
-        where = endpoint(api.url)
-        watch = a_watch(where, patience=patience, period_s=0.05, board=board, post=posted.append)
-        watch.start()
-        until("a hang that is found, or several answers", lambda: len(asked) > 3 if answers else posted)
-        watch.stop()
-        watch.join()
+    with watching(patience, routes) as one:
+        until("a hang that is found, or several answers", lambda: len(asked) > 3 if answers else one.posted)
         hanging.set()
-    assert [type(event) for event in posted[:1]] == ([] if answers else [Stalled])
+    assert [type(event) for event in one.posted[:1]] == ([] if answers else [Stalled])
 
 
 def test_a_gang_in_its_smoke_test_is_read_and_judged_and_not_asked_for_more() -> None:
-    posted, told = list[Event](), threading.Event()
     busy = IDLE.replace(b'"decoding": 0', b'"decoding": 1')
-
-    def post(event: Event) -> None:
-        posted.append(event)
-        told.set()
-
-    board = Board(State(policy=Policy(world_size=2), phase=Phase.PROBING, launch=1), os.getpid())
     patience = Patience(stall_s=0.5, misses=2, idle_probe_s=0.1, prefill_tokens_per_s=1e6, context_tokens=1024)
     seen = [IDLE] * 10
-    with serving({"/health": lambda _: (200, JSON, seen.pop() if seen else busy)}) as api:
-        where = endpoint(api.url)
-        watch = a_watch(where, patience=patience, period_s=0.05, board=board, post=post)
-        watch.start()
-        assert told.wait(PATIENCE_S)
-        watch.stop()
-        watch.join()
-        assert {path for path, _, _ in api.asked} <= {"/health", "/metrics"}
-    assert isinstance(posted[0], Stalled)
-    assert "nothing has moved" in posted[0].why
-    assert board.view().engine, "a gang that serves next has answered already"
+    with watching(patience, {"/health": lambda _: (200, JSON, seen.pop() if seen else busy)}, Phase.PROBING) as one:
+        until("a verdict", lambda: one.posted, PATIENCE_S)
+    assert {path for path, _, _ in one.api.asked} <= {"/health", "/metrics"}
+    assert isinstance(one.posted[0], Stalled)
+    assert "nothing has moved" in one.posted[0].why
+    assert one.board.view().engine, "a gang that serves next has answered already"
 
 
 def test_another_period_counts_at_once_and_the_end_waits_for_none() -> None:
@@ -138,16 +138,12 @@ def test_another_period_counts_at_once_and_the_end_waits_for_none() -> None:
         asked.append(request)
         return 200, JSON, IDLE
 
-    board = Board(State(policy=Policy(world_size=2), phase=Phase.SERVING, launch=1), os.getpid())
     patience = Patience(stall_s=5.0, misses=2, idle_probe_s=6000.0, prefill_tokens_per_s=1000.0, context_tokens=1024)
-    with serving({"/health": health}) as api:
-        where = endpoint(api.url)
-        watch = a_watch(where, patience=patience, period_s=600.0, board=board, post=lambda _: None)
-        watch.start()
+    with watching(patience, {"/health": health}, period_s=600.0) as one:
         until("the first look", lambda: asked)
-        watch.retune(patience, period_s=0.05, deadline_s=2.0)
+        one.watch.retune(patience, period_s=0.05, deadline_s=2.0)
         until("looks by the new period", lambda: len(asked) > 3)
-        watch.retune(patience, period_s=600.0, deadline_s=2.0)
-        watch.stop()
-        watch.join(PATIENCE_S)
-        assert not watch._thread.is_alive()
+        one.watch.retune(patience, period_s=600.0, deadline_s=2.0)
+        one.watch.stop()
+        one.watch.join(PATIENCE_S)
+        assert not one.watch._thread.is_alive()

@@ -120,6 +120,21 @@ def walk(pairs: list[tuple[float, float]]) -> list[Sample]:
     return samples
 
 
+def breached_since(floor: Floor, samples: list[Sample]) -> list[float | None]:
+    """By each sample, since when the floor is breached: from its first low sample until it has held for ``clear_s``."""
+    since: float | None = None
+    held: float | None = None
+    found = []
+    for sample in samples:
+        if sample.available_bytes < floor.floor_bytes:
+            since, held = (sample.at_s if since is None else since), None
+        else:
+            held = sample.at_s if held is None else held
+            since = None if sample.at_s - held >= floor.clear_s else since
+        found.append(since)
+    return found
+
+
 @given(steps, st.floats(1.001, 100))
 def test_a_stale_sample_never_acts(pairs: list[tuple[float, float]], age: float) -> None:
     watch = FloorWatch()
@@ -132,12 +147,10 @@ def test_a_stale_sample_never_acts(pairs: list[tuple[float, float]], age: float)
 @given(steps)
 def test_no_breach_stays_unanswered_longer_than_its_grace(pairs: list[tuple[float, float]]) -> None:
     samples = walk(pairs)
-    since: float | None = None
-    for sample, verdict in zip(samples, judge(FLOOR, samples), strict=True):
+    for sample, verdict, since in zip(samples, judge(FLOOR, samples), breached_since(FLOOR, samples), strict=True):
         acts = verdict.stage.kills or verdict.stage.stops
         if sample.available_bytes < FLOOR.hard_floor_bytes:
             assert verdict.stage is Stage.HARD
-        since = None if sample.available_bytes >= FLOOR.floor_bytes else sample.at_s if since is None else since
         if since is not None and sample.at_s - since >= FLOOR.grace_s:
             assert acts
 
@@ -149,17 +162,12 @@ CLEARING = Floor(4 * GIB, 2 * GIB, grace_s=5.0, horizon_s=0.0, stale_s=1.0, clea
 def test_memory_that_swings_around_the_floor_is_answered_within_the_grace(levels: list[float]) -> None:
     """A breach ends only where the floor held for ``clear_s``; in one, the first low sample after the grace stops the gang."""
     samples = [Sample(at / 10, int(level * GIB), 0) for at, level in enumerate(levels)]
-    since: float | None = None
-    held: float | None = None
-    for sample, verdict in zip(samples, judge(CLEARING, samples), strict=True):
-        low = sample.available_bytes < CLEARING.floor_bytes
-        if low:
-            since, held = (sample.at_s if since is None else since), None
+    for sample, verdict, since in zip(samples, judge(CLEARING, samples), breached_since(CLEARING, samples), strict=True):
+        if sample.available_bytes < CLEARING.floor_bytes:
+            assert since is not None
             assert verdict.stage is (Stage.SOFT if sample.at_s - since >= CLEARING.grace_s else Stage.GRACE)
         else:
             assert verdict.stage is Stage.OK
-            held = sample.at_s if held is None else held
-            since = None if since is None or sample.at_s - held >= CLEARING.clear_s else since
 
 
 @given(steps)
@@ -169,14 +177,8 @@ def test_an_orderly_stop_is_never_asked_for_before_the_grace_is_over(
 ) -> None:
     """A breach begins with its first low sample, whatever that calls for: one that falls fast is stopped without a grace."""
     floor = Floor(4 * GIB, 0, grace_s=5.0, horizon_s=0.0, stale_s=1.0, clear_s=1.0)
-    since: float | None = None
-    held: float | None = None
-    for sample, verdict in zip(walk(pairs), judge(floor, walk(pairs)), strict=True):
-        if sample.available_bytes < floor.floor_bytes:
-            since, held = (sample.at_s if since is None else since), None
-        else:
-            held = sample.at_s if held is None else held
-            since = None if sample.at_s - held >= floor.clear_s else since
+    samples = walk(pairs)
+    for sample, verdict, since in zip(samples, judge(floor, samples), breached_since(floor, samples), strict=True):
         if verdict.stage is Stage.SOFT and verdict.falling_bytes_per_s == 0:
             assert since is not None
             assert sample.at_s - since >= floor.grace_s

@@ -166,9 +166,15 @@ def _bench(commands: argparse._SubParsersAction[_Parser]) -> None:
 
 
 def _count(raw: str, most: int = MOST) -> int:
-    if not raw.isdecimal() or len(raw) > DIGITS or not 1 <= int(raw) <= most:
+    number = _number(raw)
+    if not 1 <= number <= most:
         raise argparse.ArgumentTypeError(f"{raw[:DIGITS]}: wanted a whole number from 1 to {most}")
-    return int(raw)
+    return number
+
+
+def _number(raw: str) -> int:
+    """0 for what is none, or longer than any that is meant."""
+    return int(raw) if raw.isdecimal() and len(raw) <= DIGITS else 0
 
 
 def _streams(raw: str) -> int:
@@ -179,11 +185,11 @@ def _tokens(raw: str) -> tuple[int, ...]:
     """Lengths of prompts: whole numbers, with K for 1024, separated by commas."""
     found = []
     for word in raw.split(","):
-        number, many = (word[:-1], 1024) if word[-1:] in {"K", "k"} else (word, 1)
-        if not number.isdecimal() or len(number) > DIGITS or not 128 <= int(number) * many <= MOST:
+        tokens = _number(word[:-1]) * 1024 if word[-1:] in {"K", "k"} else _number(word)
+        if not 128 <= tokens <= MOST:
             wanted = f"wanted prompt lengths from 128 to {MOST // 1024}K tokens, like 8K,32K"
             raise argparse.ArgumentTypeError(f"{(word or raw)[:DIGITS]}: {wanted}")
-        found.append(int(number) * many)
+        found.append(tokens)
     return tuple(found)
 
 

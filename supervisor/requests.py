@@ -78,10 +78,9 @@ class Requests:
 
     def _handover(self, _request: Mapping[str, Any]) -> Answers:
         """Leave; ranks, guards and the launch's root in the store stay as they are."""
-        whole = {Phase.PROBING, Phase.SERVING, Phase.HANDED_OVER}
         while not self._asked.finished.is_set():
             state = self._board.state
-            if state.phase not in whole:
+            if not (state.phase.whole or state.phase is Phase.HANDED_OVER):
                 raise Refused(f"no gang serves that could be handed over ({state.phase.value}): wait until one does")
             self._asked.post(HandoverAsked(time.monotonic()))
             self._asked.finished.wait(0.2)

@@ -30,6 +30,15 @@ class Patience:
     first_token_s: float = 0.0
     streams: int = 1
 
+    def prompt_s(self, tokens: float) -> float:
+        """How long a prompt of so many tokens may take."""
+        return PREFILL_FACTOR * tokens / self.prefill_tokens_per_s
+
+    @property
+    def own_s(self) -> float:
+        """How long tiny generations that wait for nobody may take, all that may fail in a row."""
+        return self.stall_s * self.misses
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -134,9 +143,9 @@ def _live_verdict(progress: Progress, at_s: float, patience: Patience) -> Verdic
     waited_s = at_s - progress.moved_s
     allowed_s = _stall_s(progress, patience)
     if progress.reading and _requests(progress.reading) <= progress.own:
-        allowed_s = max(allowed_s, patience.stall_s * patience.misses)
-    elif progress.prefill_tokens:
-        allowed_s = max(allowed_s, PREFILL_FACTOR * progress.prefill_tokens / patience.prefill_tokens_per_s)
+        allowed_s = max(allowed_s, patience.own_s)
+    else:
+        allowed_s = max(allowed_s, patience.prompt_s(progress.prefill_tokens))
     if waited_s < allowed_s:
         return Verdict()
     return Verdict(f"requests run, and nothing has moved for {waited_s:.0f} s")
@@ -158,7 +167,7 @@ def _wait_s(progress: Progress, patience: Patience) -> float:
     """How long a tiny generation may have to wait for others: for their prompts, where all places are taken the longest one."""
     others = _requests(progress.reading) - progress.own if progress.reading else 0
     tokens = progress.prefill_tokens if others < patience.streams else float(patience.context_tokens)
-    return max(patience.stall_s * patience.misses, PREFILL_FACTOR * tokens / patience.prefill_tokens_per_s)
+    return max(patience.own_s, patience.prompt_s(tokens))
 
 
 def _worked(before: EngineReading, now: EngineReading) -> bool:

@@ -18,7 +18,6 @@ from supervisor.machine import Phase
 from supervisor.machine import types as machine
 from supervisor.settings import Probes
 
-LOOKED_AT = frozenset({Phase.PROBING, Phase.SERVING})
 IDLE_MOST_S = 5.0  # an idle engine's period is stretched to this at most: an answer older than 15 s makes no gang ready
 
 
@@ -53,7 +52,7 @@ class EngineWatch(Watcher):
         with Reader(self._endpoint) as reader:
             while True:
                 began_s = self._clock()
-                if self._board.state.phase in LOOKED_AT:
+                if self._board.state.phase.whole:
                     self._look(reader)
                 if self._rested_since(began_s):
                     return

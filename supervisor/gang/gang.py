@@ -56,10 +56,10 @@ class Voice(Protocol):
 
 @dataclass(slots=True)
 class Launch:
-    """One launch in hand. ``ranks`` exists from the gate on; ``cancelled`` ends a gate that waits; ``over``: no watch begins."""
+    """One launch in hand. ``ranks`` exists from the gate on; once it is ``over`` a gate that waits ends, and no watch begins."""
 
     number: int
-    cancelled: threading.Event = field(default_factory=threading.Event)
+    over: threading.Event = field(default_factory=threading.Event)
     launch_id: str = ""
     plan: Plan | None = None
     meter: Meter | None = None
@@ -67,7 +67,6 @@ class Launch:
     ranks: RankWatch | None = None
     engine: EngineWatch | None = None
     adopted: bool = False
-    over: bool = False
 
 
 def new_launch_id(now: datetime) -> str:
@@ -119,7 +118,7 @@ class Gang:
         if before.phase is Phase.SERVING and after.phase is not Phase.SERVING and self._launch.meter:
             self._launch.meter.end(self._clock())
         if before.phase is Phase.GATING and (after.launch != before.launch or after.phase is Phase.STOPPED):
-            self._launch.cancelled.set()
+            self._launch.over.set()
 
     def carry_out(self, effect: Effect) -> None:
         """Begin an effect."""
@@ -166,8 +165,7 @@ class Gang:
 
     def close(self) -> None:
         """Stop watching. Ranks are left as they are."""
-        self._launch.cancelled.set()
-        self._launch.over = True
+        self._launch.over.set()
         stop_all([self._launch.engine, self._launch.measure])
         self._measured(self._launch)
         stop_all([self._launch.ranks])
@@ -178,7 +176,7 @@ class Gang:
             plan = self._gating.pass_through(
                 lambda: self._evictions.bounded(blueprint(self._configure())),
                 self._board.state.policy.world_size,
-                launch.cancelled,
+                launch.over,
             )
         except gate.Cancelled:
             return
@@ -306,7 +304,7 @@ class Gang:
             post=self._post,
         )
         launch.engine.start()
-        if launch.over:  # it has ended meanwhile, and what watched it was stopped
+        if launch.over.is_set():  # it has ended meanwhile, and what watched it was stopped
             launch.engine.stop()
 
     def _announce(self, launch: Launch) -> None:
@@ -330,7 +328,7 @@ class Gang:
         self._board.set_fresh(fresh_s(probes))
 
     def _collect(self, launch: Launch, reason: machine.Reason, detail: str) -> None:
-        launch.over = True
+        launch.over.set()
         stop_all([launch.engine, launch.measure, launch.ranks])
         if not reason.evicts:  # what pressed a gang that memory ended may have been another program; the ladder answers it
             self._measured(launch)

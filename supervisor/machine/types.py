@@ -24,6 +24,11 @@ class Phase(enum.Enum):
     GAVE_UP = "gave_up"
     HANDED_OVER = "handed_over"  # the supervisor leaves and the ranks go on, for the next one to take over
 
+    @property
+    def whole(self) -> bool:
+        """Every rank has loaded, with the same settings, and nothing ends the gang."""
+        return self in {Phase.PROBING, Phase.SERVING}
+
 
 class After(enum.Enum):
     """What follows once every rank is gone."""

@@ -67,7 +67,7 @@ def _gang(view: View, *, ready: bool) -> Iterator[Reading]:
 
 def _parity(view: View) -> bool | None:
     """Whether the ranks of the last launch that was compared had the same settings; None before any was."""
-    if view.state.phase in {Phase.PROBING, Phase.SERVING}:
+    if view.state.phase.whole:
         return True
     return False if view.state.reason is Reason.PARITY else None
 
